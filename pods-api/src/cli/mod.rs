@@ -1,0 +1,1 @@
+//! The client commands: `get pods`, `lookup` and their output.

@@ -1,0 +1,14 @@
+//! The rooms of pods-api. `docs/architecture.md` is the map; imports between rooms go one way only:
+//! `wire` ← `pod` ← `watch` ← `grpc` → `access`, and `transport` joins `http2` with `grpc`.
+
+#![deny(unsafe_code)]
+
+pub mod access;
+pub mod cli;
+pub mod grpc;
+pub mod http2;
+pub mod pod;
+pub mod source;
+pub mod transport;
+pub mod watch;
+pub mod wire;

@@ -1,0 +1,7 @@
+//! Pods as the server holds them: identifiers, records, the immutable snapshot and its one writer. No I/O.
+
+mod id;
+mod update;
+
+pub use id::{Namespace, NodeName, PodName, PodUid, Revision};
+pub use update::{SourceId, SourcePod, Update};

@@ -1,0 +1,47 @@
+//! What sources tell the store.
+
+use super::id::{Namespace, PodName, PodUid};
+use bytes::Bytes;
+
+/// A configured origin of pods. Its text is the name used by `--require`, `/readyz` and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceId {
+    /// Static pod manifests.
+    Manifest,
+}
+
+impl SourceId {
+    /// The name of the source in flags, messages and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Manifest => "manifest",
+        }
+    }
+}
+
+/// One pod as a source has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourcePod {
+    /// `metadata.uid`.
+    pub uid: PodUid,
+    /// `metadata.namespace`.
+    pub namespace: Namespace,
+    /// `metadata.name`.
+    pub name: PodName,
+    /// The encoded core/v1 Pod, in canonical form (fields in order, no singular field twice).
+    pub pod: Bytes,
+}
+
+/// A message to the store's thread.
+#[derive(Debug)]
+pub enum Update {
+    /// The full set of one source's pods: what it had before and has no more is gone. The first one, even if
+    /// empty, makes the source ready.
+    Set {
+        /// Who says so.
+        source: SourceId,
+        /// Every pod the source has, each UID once.
+        pods: Vec<SourcePod>,
+    },
+}

@@ -1,0 +1,1 @@
+//! Where pods come from; each source only sends updates to `pod/store`.
