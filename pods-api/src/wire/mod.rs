@@ -1,5 +1,7 @@
 //! Pod bytes: the schema, JSON and YAML conversion, canonical form, splicing and field masks. No I/O.
 
+mod text;
 mod tree;
 
+pub use text::TextError;
 pub use tree::{Entry, Node, Value};
