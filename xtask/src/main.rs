@@ -1,1 +1,49 @@
-fn main() {}
+//! `cargo xtask`: the project's one door. Each command first installs what it is missing, then does its work with
+//! the ordinary tools (cargo, nextest, clippy, cargo-deny).
+
+#![forbid(unsafe_code)]
+// A command-line tool talks to its user on stdout and stderr.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod check;
+mod run;
+mod setup;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Sets up, runs, tests and checks pods-api.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Installs what a command needs; the other commands call it themselves.
+    Setup(setup::Arguments),
+    /// Serves a copy of the example manifests and shows the pods live as the files are edited.
+    Run(run::Arguments),
+    /// Runs every test.
+    Test(test::Arguments),
+    /// Checks formatting, lints and dependencies.
+    Check(check::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Setup(arguments) => setup::execute(&arguments),
+        Command::Run(arguments) => run::execute(&arguments),
+        Command::Test(arguments) => test::execute(&arguments),
+        Command::Check(arguments) => check::execute(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
