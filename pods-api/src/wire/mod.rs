@@ -2,6 +2,8 @@
 
 mod text;
 mod tree;
+mod yaml;
 
 pub use text::TextError;
 pub use tree::{Entry, Node, Value};
+pub use yaml::parse_yaml;
