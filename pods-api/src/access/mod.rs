@@ -1,1 +1,5 @@
-//! Who is calling, and what may they see.
+//! Who is calling: the peer of a connection, as the kernel recorded it.
+
+mod peer;
+
+pub use peer::{Peer, PeerKey};
