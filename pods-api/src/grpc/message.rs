@@ -4,15 +4,15 @@ use super::status::{Code, Status};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Bytes of a message's prefix.
-pub const PREFIX_BYTES: usize = 5;
+pub(super) const PREFIX_BYTES: usize = 5;
 
 /// The largest request message taken. Requests of this API are a few bytes; this bounds what a peer can make the
 /// server hold per stream.
-pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
+pub(super) const MAX_REQUEST_BYTES: usize = 64 * 1024;
 
 /// The prefix of an uncompressed message of `length` bytes.
 #[must_use]
-pub fn prefix(length: usize) -> [u8; PREFIX_BYTES] {
+pub(super) fn prefix(length: usize) -> [u8; PREFIX_BYTES] {
     // A message over 4 GiB cannot be framed; a node's pods are five orders of magnitude below it.
     let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     [0, a, b, c, d]
@@ -20,13 +20,13 @@ pub fn prefix(length: usize) -> [u8; PREFIX_BYTES] {
 
 /// Collects the messages of one request from DATA that may be split anywhere.
 #[derive(Debug, Default)]
-pub struct MessageReader {
+pub(super) struct MessageReader {
     buffer: BytesMut,
 }
 
 impl MessageReader {
     /// Takes received bytes. A whole message that arrives in one piece is never copied: see [`MessageReader::next`].
-    pub fn push(&mut self, data: &[u8]) {
+    pub(super) fn push(&mut self, data: &[u8]) {
         self.buffer.extend_from_slice(data);
     }
 
@@ -35,7 +35,7 @@ impl MessageReader {
     /// # Errors
     /// INTERNAL for a compressed message (no encoding is ever agreed on, so the flag contradicts the headers), and
     /// RESOURCE_EXHAUSTED for one over [`MAX_REQUEST_BYTES`].
-    pub fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(prefix) = self.buffer.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let length = message_length(*prefix)?;
         if self.buffer.len() < PREFIX_BYTES + length {
@@ -47,7 +47,7 @@ impl MessageReader {
 
     /// Whether bytes of an unfinished message are left.
     #[must_use]
-    pub fn is_partial(&self) -> bool {
+    pub(super) fn is_partial(&self) -> bool {
         !self.buffer.is_empty()
     }
 }
@@ -56,7 +56,7 @@ impl MessageReader {
 ///
 /// # Errors
 /// As [`MessageReader::next`].
-pub fn whole_message(data: &Bytes) -> Result<Option<Bytes>, Status> {
+pub(super) fn whole_message(data: &Bytes) -> Result<Option<Bytes>, Status> {
     let Some(prefix) = data.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
     let length = message_length(*prefix)?;
     Ok((data.len() == PREFIX_BYTES + length).then(|| data.slice(PREFIX_BYTES..)))

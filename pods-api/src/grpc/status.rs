@@ -78,9 +78,9 @@ impl Code {
         }
     }
 
-    /// The code with this number; unknown numbers are [`Code::Unknown`], as gRPC demands.
+    /// The code with this number, if there is one.
     #[must_use]
-    pub fn from_number(number: u32) -> Self {
+    pub fn known(number: usize) -> Option<Self> {
         const ALL: [Code; Code::COUNT] = [
             Code::Ok,
             Code::Cancelled,
@@ -100,7 +100,7 @@ impl Code {
             Code::DataLoss,
             Code::Unauthenticated,
         ];
-        usize::try_from(number).ok().and_then(|index| ALL.get(index)).copied().unwrap_or(Code::Unknown)
+        ALL.get(number).copied()
     }
 
     /// The decimal number, as `grpc-status` carries it.
@@ -195,13 +195,13 @@ const BIN: GeneralPurpose = GeneralPurpose::new(
 
 /// Base64 as the value of a `-bin` field carries it, unpadded.
 #[must_use]
-pub fn encode_bin(bytes: &[u8]) -> String {
+pub(super) fn encode_bin(bytes: &[u8]) -> String {
     BIN.encode(bytes)
 }
 
 /// Decodes the value of a `-bin` field, padded or not; `None` for what is not base64.
 #[must_use]
-pub fn decode_bin(text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn decode_bin(text: &[u8]) -> Option<Vec<u8>> {
     BIN.decode(text).ok()
 }
 
@@ -219,8 +219,7 @@ mod tests {
     fn code_names_are_go_names() {
         // rule E.3.4
         assert_eq!(Code::Cancelled.go_name(), "Canceled");
-        assert_eq!(Code::from_number(9), Code::FailedPrecondition);
-        assert_eq!(Code::from_number(99), Code::Unknown);
+        assert_eq!((Code::known(9), Code::known(17)), (Some(Code::FailedPrecondition), None));
         assert_eq!((Code::Unauthenticated as usize, Code::Unauthenticated.as_str()), (16, "16"));
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Reads a timeout; `None` for what the grammar does not allow.
 #[must_use]
-pub fn parse(value: &[u8]) -> Option<Duration> {
+pub(super) fn parse(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,0 +1,348 @@
+//! Flags and environment to one validated struct.
+//!
+//! Every flag of `serve` has the environment twin `PODS_API_<FLAG>`. What contradicts itself or cannot work is refused
+//! here, before anything is touched, with what would be right.
+
+use crate::grpc::Scope;
+use crate::pod::{NodeName, SourceId};
+use crate::transport::Driver;
+use clap::Args;
+use clap::builder::TypedValueParser as _;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the Kubernetes documentation puts the socket.
+pub const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
+
+/// Flags of `pods-api serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// UNIX socket to serve on; clients in pods mount its directory, not the file
+    #[arg(long, env = "PODS_API_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
+    socket: PathBuf,
+    /// Permissions of the socket, octal; a client needs write permission
+    #[arg(long, env = "PODS_API_SOCKET_MODE", default_value = "0600", value_name = "MODE", value_parser = parse_mode)]
+    socket_mode: u32,
+    /// Group that owns the socket, by name or number; give it write permission with --socket-mode 0660
+    #[arg(long, env = "PODS_API_SOCKET_GROUP", value_name = "GROUP")]
+    socket_group: Option<String>,
+
+    /// Directory of static pod manifests, or one file, as the kubelet's staticPodPath
+    #[arg(long, env = "PODS_API_MANIFESTS", default_value = "/etc/kubernetes/manifests", value_name = "PATH")]
+    manifests: PathBuf,
+    /// Read only files with these extensions (comma-separated, without dot) [default: all files whose name does not
+    /// begin with a dot, as the kubelet]
+    #[arg(long, env = "PODS_API_MANIFEST_EXTENSIONS", value_delimiter = ',', value_name = "LIST")]
+    manifest_extensions: Vec<String>,
+    /// Name of this node in Kubernetes [default: the host name, lower case]
+    #[arg(long, env = "PODS_API_NODE_NAME", value_name = "NAME")]
+    node_name: Option<String>,
+    /// Sources that must have delivered before calls are answered [default: all that are configured]
+    #[arg(long, env = "PODS_API_REQUIRE", value_delimiter = ',', value_name = "SOURCES")]
+    require: Vec<String>,
+    /// Seconds for which a pod that has left stays findable by Lookup, flagged
+    #[arg(long, env = "PODS_API_TOMBSTONE_SECONDS", default_value_t = 60, value_name = "SECONDS")]
+    tombstone_seconds: u32,
+
+    /// Address of /metrics, /healthz and /readyz, which show no pod data; `none` for no listener
+    #[arg(long, env = "PODS_API_ADMIN", default_value = "127.0.0.1:9477", value_name = "ADDRESS")]
+    admin: String,
+
+    /// ListPods, GetPod and Lookup calls per second that a caller may make
+    #[arg(long, env = "PODS_API_RATE_LIMIT_QPS", default_value = "100", value_name = "N")]
+    rate_limit_qps: NonZeroU32,
+    /// Calls that may come at once before the rate counts
+    #[arg(long, env = "PODS_API_RATE_LIMIT_BURST", default_value = "10", value_name = "N")]
+    rate_limit_burst: NonZeroU32,
+    /// Whether each caller (user and executable) has a bucket of its own, or all share one as with the kubelet
+    #[arg(long, env = "PODS_API_RATE_LIMIT_SCOPE", default_value = "peer", value_name = "SCOPE")]
+    rate_limit_scope: Scope,
+
+    /// Events that may wait for a slow watcher before it is cut off
+    #[arg(long, env = "PODS_API_WATCH_BUFFER", default_value = "1024", value_name = "EVENTS",
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    watch_buffer: u32,
+    /// Client connections at one time
+    #[arg(long, env = "PODS_API_MAX_CONNECTIONS", default_value = "1024", value_name = "N")]
+    max_connections: NonZeroUsize,
+    /// Watches at one time
+    #[arg(long, env = "PODS_API_MAX_WATCHERS", default_value = "4096", value_name = "N")]
+    max_watchers: NonZeroUsize,
+    /// Memory that events may hold for slow watchers, in all; the slowest are cut off first
+    #[arg(long, env = "PODS_API_MAX_PINNED_BYTES", default_value = "256MiB", value_name = "SIZE", value_parser = parse_size)]
+    max_pinned_bytes: usize,
+
+    /// How client connections are driven; `auto` takes io_uring where the kernel allows it
+    #[arg(long, env = "PODS_API_TRANSPORT", default_value = "auto", value_name = "DRIVER")]
+    transport: Driver,
+    /// Threads for client connections [default: 2, or 1 on a single core]
+    #[arg(long, env = "PODS_API_WORKERS", value_name = "N")]
+    workers: Option<NonZeroUsize>,
+
+    /// What to log, e.g. `info` or `warn,pods_api::source=debug`
+    #[arg(long, env = "PODS_API_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// How to log
+    #[arg(long, env = "PODS_API_LOG_FORMAT", default_value = "text", value_name = "FORMAT",
+          value_parser = clap::builder::PossibleValuesParser::new(["text", "json"]).map(|format| format == "json"))]
+    log_format: bool,
+}
+
+/// What `serve` runs with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// Its permission bits.
+    pub socket_mode: u32,
+    /// The group to own it.
+    pub socket_group: Option<String>,
+    /// Directory or file of static pods, absolute.
+    pub manifests: PathBuf,
+    /// File extensions to read; empty means all.
+    pub manifest_extensions: Vec<String>,
+    /// This node.
+    pub node_name: NodeName,
+    /// Sources that must have delivered before calls are answered.
+    pub require: BTreeSet<SourceId>,
+    /// How long a pod that has left stays findable.
+    pub tombstone_ttl: Duration,
+    /// Where the admin listener goes.
+    pub admin: Option<SocketAddr>,
+    /// Tokens per second.
+    pub rate_limit_qps: NonZeroU32,
+    /// Tokens at most.
+    pub rate_limit_burst: NonZeroU32,
+    /// Who shares a bucket.
+    pub rate_limit_scope: Scope,
+    /// Ring size of a watcher.
+    pub watch_buffer: usize,
+    /// Most connections.
+    pub max_connections: usize,
+    /// Most watches.
+    pub max_watchers: usize,
+    /// Most bytes pinned by logs.
+    pub max_pinned_bytes: usize,
+    /// How sockets are driven.
+    pub transport: Driver,
+    /// Threads for client I/O.
+    pub workers: NonZeroUsize,
+    /// A tracing filter.
+    pub log: String,
+    /// Whether logs are JSON.
+    pub log_json: bool,
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The path has no directory or file name.
+    #[error("--socket {0}: not the path of a file in a directory; give one like {DEFAULT_SOCKET}")]
+    Socket(PathBuf),
+    /// The listener address does not parse.
+    #[error("--admin {0}: not an address and port; give one like 127.0.0.1:9477, or none")]
+    Admin(String),
+    /// A source that is unknown or not configured.
+    #[error("--require {name}: no such source is configured; configured: {configured}")]
+    Require {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        configured: String,
+    },
+    /// The node's name cannot be a Kubernetes node name.
+    #[error("--node-name {0:?}: not a DNS subdomain (lower-case letters, digits, `-` and `.`, at most 253)")]
+    NodeName(String),
+    /// The host has no usable name.
+    #[error("the host name {0:?} cannot be a node name; give the node's name with --node-name")]
+    HostName(String),
+    /// A group or others may connect, but the socket belongs to no group in particular.
+    #[error("--socket-group {0}: its members cannot connect with --socket-mode {1:04o}; add --socket-mode 0660")]
+    GroupMode(String, u32),
+    /// The log filter does not parse.
+    #[error("--log {filter}: {reason}; give one like info or warn,pods_api::source=debug")]
+    Log {
+        /// What was given.
+        filter: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ServeArgs {
+    /// Checks everything that can be checked without touching the system.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, and what would be right.
+    pub fn validate(self) -> Result<Config, ConfigError> {
+        if self.socket.file_name().is_none() {
+            return Err(ConfigError::Socket(self.socket));
+        }
+        if let Some(group) = &self.socket_group
+            && self.socket_mode & 0o020 == 0
+        {
+            return Err(ConfigError::GroupMode(group.clone(), self.socket_mode));
+        }
+        if let Err(error) = self.log.parse::<tracing_subscriber::filter::Targets>() {
+            return Err(ConfigError::Log { filter: self.log, reason: error.to_string() });
+        }
+        let admin = match &*self.admin {
+            "none" => None,
+            address => Some(address.parse().map_err(|_| ConfigError::Admin(self.admin.clone()))?),
+        };
+        let configured = BTreeSet::from([SourceId::Manifest]);
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Ok(Config {
+            socket: absolute(&self.socket),
+            socket_mode: self.socket_mode,
+            socket_group: self.socket_group,
+            manifests: absolute(&self.manifests),
+            manifest_extensions: self.manifest_extensions,
+            node_name: node_name(self.node_name)?,
+            require: required(&self.require, configured)?,
+            tombstone_ttl: Duration::from_secs(self.tombstone_seconds.into()),
+            admin,
+            rate_limit_qps: self.rate_limit_qps,
+            rate_limit_burst: self.rate_limit_burst,
+            rate_limit_scope: self.rate_limit_scope,
+            watch_buffer: self.watch_buffer as usize,
+            max_connections: self.max_connections.get(),
+            max_watchers: self.max_watchers.get(),
+            max_pinned_bytes: self.max_pinned_bytes,
+            transport: self.transport,
+            workers: self.workers.unwrap_or(NonZeroUsize::new(cores.min(2)).expect("at least one core")),
+            log: self.log,
+            log_json: self.log_format,
+        })
+    }
+}
+
+/// The path as seen from `/`: the UIDs of static pods depend on it, so it must not depend on the working directory.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn required(names: &[String], configured: BTreeSet<SourceId>) -> Result<BTreeSet<SourceId>, ConfigError> {
+    if names.is_empty() {
+        return Ok(configured);
+    }
+    let find = |name: &String| {
+        configured.iter().copied().find(|source| source.as_str() == name).ok_or_else(|| ConfigError::Require {
+            name: name.clone(),
+            configured: configured.iter().map(|source| source.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The node's name: as given, else the host's, trimmed and in lower case (rule A.3.14).
+fn node_name(given: Option<String>) -> Result<NodeName, ConfigError> {
+    let is_given = given.is_some();
+    let text = given.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let name = text.trim().to_lowercase();
+    if is_dns_subdomain(&name) {
+        Ok(name.into())
+    } else if is_given {
+        Err(ConfigError::NodeName(text))
+    } else {
+        Err(ConfigError::HostName(text))
+    }
+}
+
+/// RFC 1123 subdomain, as Kubernetes wants node names.
+fn is_dns_subdomain(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let alphanumeric = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        alphanumeric(label.as_bytes().first())
+            && alphanumeric(label.as_bytes().last())
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text.trim_start_matches("0o"), 8) {
+        Ok(mode) if mode > 0o777 => Err("has bits beyond 0777; give one like 0600 or 0660".into()),
+        Ok(mode) if mode & 0o600 != 0o600 => {
+            Err("takes the socket away from its owner; give one like 0600 or 0660".into())
+        }
+        Ok(mode) => Ok(mode),
+        Err(_) => Err("not an octal mode; give one like 0600 or 0660".into()),
+    }
+}
+
+/// Bytes, with an optional binary suffix.
+fn parse_size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: usize = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "KiB" | "Ki" => 1 << 10,
+        "MiB" | "Mi" => 1 << 20,
+        "GiB" | "Gi" => 1 << 30,
+        other => return Err(format!("unknown unit {other:?}; give one like 256MiB")),
+    };
+    let amount: usize = digits.parse().map_err(|_| "not a size; give one like 256MiB".to_owned())?;
+    amount.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn config(flags: &[&str]) -> Result<Config, String> {
+        let program = Program::try_parse_from([&["serve", "--node-name", "Cp-1"], flags].concat());
+        program.map_err(|error| error.to_string())?.serve.validate().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_documented() {
+        let config = config(&[]).unwrap();
+        assert_eq!(config.socket, Path::new(DEFAULT_SOCKET));
+        assert_eq!((config.socket_mode, config.rate_limit_qps.get(), config.rate_limit_burst.get()), (0o600, 100, 10));
+        assert_eq!((config.watch_buffer, config.max_connections, config.max_watchers), (1024, 1024, 4096));
+        assert_eq!((config.max_pinned_bytes, config.tombstone_ttl.as_secs()), (256 << 20, 60));
+        assert_eq!(config.node_name.as_str(), "cp-1", "rule A.3.14");
+        assert_eq!(config.require, BTreeSet::from([SourceId::Manifest]));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_what_would_be_right() {
+        for (flags, expected) in [
+            (&["--admin", "localhost"][..], "give one like 127.0.0.1:9477"),
+            (&["--require", "apiserver"], "configured: manifest"),
+            (&["--socket-mode", "0400"], "takes the socket away from its owner"),
+            (&["--socket-mode", "rw"], "not an octal mode"),
+            (&["--socket-group", "pods"], "add --socket-mode 0660"),
+            (&["--max-pinned-bytes", "1GB"], "unknown unit \"GB\""),
+            (&["--log", "pods_api=loud"], "--log pods_api=loud"),
+            (&["--watch-buffer", "0"], "0 is not in 1..=1048576"),
+            (&["--rate-limit-qps", "0"], "--rate-limit-qps"),
+            (&["--socket", "/"], "not the path of a file"),
+            (&["--log-format", "xml"], "text, json"),
+            (&["--socket-grop", "x"], "--socket-group"),
+        ] {
+            let error = config(flags).unwrap_err();
+            assert!(error.contains(expected), "{flags:?}: {error}");
+        }
+        let error = node_name(Some("bad_name".into())).unwrap_err().to_string();
+        assert!(error.contains("DNS subdomain"), "{error}");
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(parse_size("512"), Ok(512));
+        assert_eq!(parse_size("4KiB"), Ok(4096));
+        assert_eq!(parse_size("2Gi"), Ok(2 << 30));
+        assert!(parse_size("MiB").is_err() && parse_size("99999999999GiB").is_err());
+    }
+}
