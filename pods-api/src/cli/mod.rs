@@ -1,1 +1,81 @@
-//! The client commands: `get pods`, `lookup` and their output.
+//! The client commands: `get pods`, `lookup` and their output. They talk to any server of the Pods API, the
+//! kubelet's included (`lookup` is ours alone), on one connection and one thread, and end with it.
+
+mod columns;
+mod connect;
+mod error;
+mod get;
+mod lookup;
+mod output;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use error::Error;
+
+/// Where the Kubernetes documentation puts the socket.
+const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
+
+/// What a client can ask of a server.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show pods of this node
+    Get(get::Get),
+    /// Find one pod by its UID, name or address
+    Lookup(lookup::Lookup),
+    /// Print a completion script for a shell
+    Completion {
+        /// The shell to complete in
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How to reach the server.
+#[derive(Debug, Clone, Args)]
+struct Target {
+    /// UNIX socket of the server
+    #[arg(long, global = true, env = "PODS_API_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
+    socket: PathBuf,
+}
+
+/// Runs a client command: 0 when it did what was asked, otherwise 1 and what went wrong on stderr. `program` is the
+/// whole command line's definition, which completion scripts are made from.
+#[must_use]
+pub fn run(command: Command, program: impl FnOnce() -> clap::Command) -> ExitCode {
+    let outcome = match command {
+        Command::Get(get) => in_runtime(get.run()),
+        Command::Lookup(lookup) => in_runtime(lookup.run()),
+        Command::Completion { shell } => {
+            // Generated in memory first: clap_complete panics when its writer fails.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut program(), "pods-api", &mut script);
+            io::stdout().write_all(&script).map_err(Error::from)
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn in_runtime(work: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// Prints an error and its causes. That stderr itself is gone concerns no one any more.
+fn report(error: &Error) {
+    let mut text = format!("error: {error}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    let _ = writeln!(io::stderr(), "{text}");
+}
