@@ -10,6 +10,12 @@ mod schemas {
     include!(concat!(env!("OUT_DIR"), "/schemas.rs"));
 }
 
+#[allow(missing_docs, clippy::all, unreachable_pub, unused_qualifications)]
+mod runtime_schemas {
+    include!(concat!(env!("OUT_DIR"), "/runtime_schemas.rs"));
+}
+
+pub use runtime_schemas::{containerd, runtime};
 pub use schemas::k8s;
 pub use schemas::podsapi;
 pub use schemas::v1alpha1;
