@@ -2,14 +2,16 @@
 //!
 //! Reads untrusted bytes: every length is checked against what is there, nothing is allocated. Any thread.
 
+use std::borrow::Cow;
+
 use bytes::BufMut;
 
-/// Pod bytes that are no protobuf message.
+/// Bytes that are no encoded Pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed protobuf: {what} at byte {offset}")]
 pub struct DecodeError {
     /// What is wrong.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// Where, counted in the message that was being read.
     pub offset: usize,
 }
@@ -72,11 +74,18 @@ impl<'a> Fields<'a> {
         Self { message, offset: 0 }
     }
 
-    fn fail<T>(&mut self, what: &'static str) -> Result<T, DecodeError> {
-        let offset = std::mem::replace(&mut self.offset, self.message.len());
-        Err(DecodeError { what, offset })
+    /// Where in the message the next field begins.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
     }
 
+    #[cold]
+    fn fail<T>(&mut self, what: &'static str) -> Result<T, DecodeError> {
+        let offset = std::mem::replace(&mut self.offset, self.message.len());
+        Err(DecodeError { what: what.into(), offset })
+    }
+
+    #[inline]
     fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         match self.message.get(self.offset..).and_then(|rest| rest.get(..length)) {
             Some(bytes) => {
@@ -87,7 +96,19 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn read_varint(&mut self) -> Result<u64, DecodeError> {
+    #[inline]
+    pub(crate) fn read_varint(&mut self) -> Result<u64, DecodeError> {
+        // Nearly every tag and length is a single byte.
+        match self.message.get(self.offset) {
+            Some(&byte) if byte < 0x80 => {
+                self.offset += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.read_long_varint(),
+        }
+    }
+
+    fn read_long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let Some(&byte) = self.message.get(self.offset) else { return self.fail("truncated varint") };
@@ -103,6 +124,7 @@ impl<'a> Fields<'a> {
         self.fail("varint of more than 64 bits")
     }
 
+    #[inline]
     fn read_field(&mut self) -> Result<Field<'a>, DecodeError> {
         let start = self.offset;
         let tag = self.read_varint()?;
@@ -128,6 +150,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<Field<'a>, DecodeError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         (self.offset < self.message.len()).then(|| self.read_field())
     }
@@ -172,9 +195,64 @@ pub fn put_varint_field(out: &mut impl BufMut, number: u32, value: u64) {
     put_varint(out, value);
 }
 
+/// Writes a signed number as protobuf's int32 and int64 do: a negative one takes ten bytes.
+pub(crate) fn put_int_field(out: &mut impl BufMut, number: u32, value: i64) {
+    put_varint_field(out, number, value.cast_unsigned());
+}
+
+/// Writes a length-delimited field whose content `write` appends.
+pub(crate) fn put_nested<E>(
+    out: &mut Vec<u8>,
+    number: u32,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    put_varint(out, (u64::from(number) << 3) | 2);
+    let content = begin_length(out);
+    write(out)?;
+    end_length(out, content);
+    Ok(())
+}
+
+/// Keeps room for a length and returns where the content begins.
+///
+/// The length stands before a content whose size is not known yet: one byte is kept for it, and the content moved
+/// on where it needs more. That is cheaper than measuring first or than a buffer for each message.
+#[inline]
+pub(crate) fn begin_length(out: &mut Vec<u8>) -> usize {
+    out.push(0);
+    out.len()
+}
+
+/// Writes the length of the content that began at `content` before it.
+#[inline]
+pub(crate) fn end_length(out: &mut Vec<u8>, content: usize) {
+    let len = out.len() - content;
+    let extra = varint_len(len as u64) - 1;
+    if extra > 0 {
+        out.resize(out.len() + extra, 0);
+        out.copy_within(content..content + len, content + extra);
+    }
+    let mut head = &mut out[content - 1..content + extra];
+    put_varint(&mut head, len as u64);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nested_lengths_of_every_width_are_written() {
+        for len in [0_usize, 1, 127, 128, 16_383, 16_384, 2_097_152] {
+            let mut out = Vec::new();
+            put_nested::<DecodeError>(&mut out, 5, |out| {
+                out.resize(out.len() + len, 7);
+                Ok(())
+            })
+            .unwrap();
+            let field = Fields::new(&out).next().unwrap().unwrap();
+            assert_eq!((field.number, field.bytes(), field.raw), (5, Some(&*vec![7; len]), &*out));
+        }
+    }
 
     #[test]
     fn varint_survives_the_round_trip() {
