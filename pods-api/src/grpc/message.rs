@@ -73,7 +73,10 @@ fn message_length([flag, length @ ..]: [u8; PREFIX_BYTES]) -> Result<usize, Stat
             ));
         }
         _ => {
-            return Err(Status::new(Code::Internal, format!("message prefix has the invalid flag byte {flag}")));
+            return Err(Status::new(
+                Code::Internal,
+                format!("message prefix has the invalid flag byte {flag}"),
+            ));
         }
     }
     let length = u32::from_be_bytes(length) as usize;

@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2: message framing, statuses, deadlines, and the services of this server.
 
-mod limits;
 mod counters;
+mod limits;
 mod message;
 mod status;
 mod timeout;

@@ -190,7 +190,9 @@ const ENCODED_IN_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 /// Senders may leave the padding out, receivers must take both (gRPC over HTTP/2, "Requests").
 const BIN: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 /// Base64 as the value of a `-bin` field carries it, unpadded.

@@ -115,11 +115,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-async fn forward(
-    response: http::Response<tonic::body::Body>,
-    answers: &mpsc::Sender<Answer>,
-    waker: &Waker,
-) {
+async fn forward(response: http::Response<tonic::body::Body>, answers: &mpsc::Sender<Answer>, waker: &Waker) {
     let (head, body) = response.into_parts();
     let mut body = pin!(body);
     if answers.send(Answer::Head(head.headers)).await.is_err() {

@@ -95,7 +95,10 @@ impl Selector {
     /// Whether a pod is selected; `label` finds the value of a label.
     pub fn matches<'a>(&self, namespace: &Namespace, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.namespace.as_ref().is_none_or(|wanted| wanted == namespace)
-            && self.requirements.iter().all(|requirement| requirement.operator.matches(label(&requirement.key)))
+            && self
+                .requirements
+                .iter()
+                .all(|requirement| requirement.operator.matches(label(&requirement.key)))
     }
 }
 
@@ -160,11 +163,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(format!("{key:?} is not a label key")));
         }
         self.skip_blanks();
-        let operator = if is_negated {
-            Operator::DoesNotExist
-        } else {
-            self.operator()?
-        };
+        let operator = if is_negated { Operator::DoesNotExist } else { self.operator()? };
         Ok(Requirement { key: key.into(), operator })
     }
 
@@ -244,7 +243,9 @@ fn is_qualified_name(key: &str) -> bool {
     let is_prefix = |prefix: &str| {
         !prefix.is_empty()
             && prefix.len() <= 253
-            && prefix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
+            && prefix
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
     };
     prefix.is_none_or(is_prefix) && !name.is_empty() && is_label_value(name)
 }
@@ -289,7 +290,9 @@ mod tests {
         ] {
             assert!(matches(selector, &labels), "{selector}");
         }
-        for selector in ["app!=web", "!app", "missing", "app in (db)", "app notin (db,web)", "size>5", "app>1"] {
+        for selector in
+            ["app!=web", "!app", "missing", "app in (db)", "app notin (db,web)", "size>5", "app>1"]
+        {
             assert!(!matches(selector, &labels), "{selector}");
         }
     }

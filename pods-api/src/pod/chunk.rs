@@ -1,0 +1,118 @@
+//! A run of neighbouring pods, and their part of the encoded ListPodsResponse.
+//!
+//! The list is kept in chunks so that one event costs one chunk's encoding, not the whole list's. Chunks are immutable
+//! once published; only the store's thread edits its own copy.
+
+use super::record::Record;
+use bytes::{Bytes, BytesMut};
+use std::sync::{Arc, OnceLock};
+
+/// The most pods of one chunk. Bounds what an event copies: this many `Arc`s.
+pub(super) const MAX_PODS: usize = 64;
+
+/// The most bytes of one chunk, unless one pod alone is larger. Bounds what a list encodes anew after one event.
+pub(super) const MAX_BYTES: usize = 256 * 1024;
+
+/// Pods in UID order, each UID once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Chunk {
+    records: Vec<Arc<Record>>,
+    bytes: usize,
+    /// Made by the first reader that lists. Readers that race each make it and one wins: nobody waits for anybody.
+    body: OnceLock<Bytes>,
+}
+
+impl Chunk {
+    pub(super) fn records(&self) -> &[Arc<Record>] {
+        &self.records
+    }
+
+    pub(super) fn get(&self, uid: &str) -> Option<&Arc<Record>> {
+        self.position(uid).ok().map(|index| &self.records[index])
+    }
+
+    /// The elements of ListPodsResponse, joined.
+    pub(super) fn body(&self) -> Bytes {
+        if let Some(body) = self.body.get() {
+            return body.clone();
+        }
+        let mut body = BytesMut::with_capacity(self.bytes);
+        self.records.iter().for_each(|record| body.extend_from_slice(record.list_element()));
+        let body = body.freeze();
+        match self.body.set(body.clone()) {
+            Ok(()) => body,
+            Err(_) => self.body.get().cloned().unwrap_or(body),
+        }
+    }
+
+    /// Puts a record in its place and returns the one of the same UID that it replaces.
+    pub(super) fn insert(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+        self.body = OnceLock::new();
+        self.bytes += record.list_element().len();
+        match self.position(record.uid().as_str()) {
+            Ok(index) => {
+                let old = std::mem::replace(&mut self.records[index], record);
+                self.bytes -= old.list_element().len();
+                Some(old)
+            }
+            Err(index) => {
+                self.records.insert(index, record);
+                None
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, uid: &str) -> Option<Arc<Record>> {
+        let old = self.records.remove(self.position(uid).ok()?);
+        self.body = OnceLock::new();
+        self.bytes -= old.list_element().len();
+        Some(old)
+    }
+
+    /// Moves upper parts out until the chunk and each part are within the bounds.
+    pub(super) fn split_all(&mut self, parts: &mut Vec<Self>) {
+        while let Some(mut upper) = self.split() {
+            upper.split_all(parts);
+            parts.push(upper);
+        }
+    }
+
+    /// Moves the upper part out if the chunk has outgrown its bounds. Halves by bytes, so that pods of very
+    /// different size do not leave one half as large as before.
+    fn split(&mut self) -> Option<Self> {
+        if self.records.len() < 2 || (self.records.len() <= MAX_PODS && self.bytes <= MAX_BYTES) {
+            return None;
+        }
+        let mut lower = 0;
+        let mut middle = 0;
+        while middle < self.records.len() - 1 && (middle == 0 || lower < self.bytes / 2) {
+            lower += self.records[middle].list_element().len();
+            middle += 1;
+        }
+        let upper = self.records.split_off(middle);
+        let upper = Self { records: upper, bytes: self.bytes - lower, body: OnceLock::new() };
+        self.bytes = lower;
+        self.body = OnceLock::new();
+        Some(upper)
+    }
+
+    /// Whether this chunk and `next` together are well below the bounds, so that joining them does not soon split.
+    pub(super) fn fits_with(&self, next: &Self) -> bool {
+        self.records.len() + next.records.len() <= MAX_PODS / 2 && self.bytes + next.bytes <= MAX_BYTES / 2
+    }
+
+    /// Appends the pods of the chunk that follows this one.
+    pub(super) fn append(&mut self, next: &Self) {
+        self.records.extend_from_slice(&next.records);
+        self.bytes += next.bytes;
+        self.body = OnceLock::new();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn position(&self, uid: &str) -> Result<usize, usize> {
+        self.records.binary_search_by(|record| record.uid().as_str().cmp(uid))
+    }
+}

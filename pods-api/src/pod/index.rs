@@ -1,0 +1,74 @@
+//! Finds UIDs by namespace and name, and by pod IP.
+//!
+//! Persistent ordered sets: a published copy shares all but O(log n) nodes with the next. A set of (key, UID) pairs,
+//! because several UIDs may have one name (an old pod still terminates) or one address (host network).
+
+use super::id::{Namespace, PodName, PodUid};
+use super::record::Record;
+use imbl::OrdSet;
+use std::net::IpAddr;
+
+type NameEntry = (Namespace, PodName, PodUid);
+type IpEntry = (IpAddr, PodUid);
+
+/// The two indexes over one set of records.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    names: OrdSet<NameEntry>,
+    ips: OrdSet<IpEntry>,
+}
+
+impl Index {
+    /// Takes in a record; `old` is the record of the same UID that it replaces.
+    pub(super) fn replace(&mut self, old: Option<&Record>, new: &Record) {
+        match old {
+            Some(old) if old.namespace() == new.namespace() && old.name() == new.name() => {}
+            old => {
+                if let Some(old) = old {
+                    self.names.remove(&name_entry(old));
+                }
+                self.names.insert(name_entry(new));
+            }
+        }
+        let old_ips = old.map_or(&[][..], Record::pod_ips);
+        for ip in old_ips.iter().filter(|ip| !new.pod_ips().contains(ip)) {
+            self.ips.remove(&(*ip, new.uid().clone()));
+        }
+        for ip in new.pod_ips().iter().filter(|ip| !old_ips.contains(ip)) {
+            self.ips.insert((*ip, new.uid().clone()));
+        }
+    }
+
+    /// Forgets a record.
+    pub(super) fn remove(&mut self, record: &Record) {
+        self.names.remove(&name_entry(record));
+        for ip in record.pod_ips() {
+            self.ips.remove(&(*ip, record.uid().clone()));
+        }
+    }
+
+    /// The UIDs of that name, in order.
+    pub(super) fn by_name<'a>(
+        &'a self,
+        namespace: &Namespace,
+        name: &PodName,
+    ) -> impl Iterator<Item = &'a PodUid> {
+        let first = (namespace.clone(), name.clone(), PodUid::from(""));
+        self.names
+            .range(first..)
+            .take_while(move |entry| entry.0 == *namespace && entry.1 == *name)
+            .map(|(_, _, uid)| uid)
+    }
+
+    /// The UIDs with that address, in order.
+    pub(super) fn by_ip(&self, ip: IpAddr) -> impl Iterator<Item = &PodUid> {
+        self.ips
+            .range((ip, PodUid::from(""))..)
+            .take_while(move |(address, _)| *address == ip)
+            .map(|(_, uid)| uid)
+    }
+}
+
+fn name_entry(record: &Record) -> NameEntry {
+    (record.namespace().clone(), record.name().clone(), record.uid().clone())
+}

@@ -1,0 +1,347 @@
+//! The single writer's state: applies updates, numbers events, publishes snapshots.
+//!
+//! Owned by the store's thread; no other code changes what is served. One publication may hold many events, but every
+//! change of a pod is an event with a revision of its own.
+
+use super::cell::Published;
+use super::change::Change;
+use super::id::{PodUid, Revision};
+use super::merge::Sources;
+use super::readiness::Readiness;
+use super::record::{ByteMeter, Record};
+use super::snapshot::Snapshot;
+use super::stats::StoreStats;
+use super::table::Table;
+use super::tombstone::{Tombstone, Tombstones};
+use super::update::{SourceId, SourcePod, Update};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Who is told of events. Called on the store's thread; must not block.
+pub trait EventSink: Send + 'static {
+    /// The events that led to `snapshot`, in order. The snapshot has been published before: whoever subscribes after
+    /// this call began loads a snapshot that holds all of them.
+    fn publish(&mut self, snapshot: &Snapshot, changes: &[Arc<Change>]);
+}
+
+/// Drops every event: for a server without watches, and for tests.
+impl EventSink for () {
+    fn publish(&mut self, _: &Snapshot, _: &[Arc<Change>]) {}
+}
+
+/// The time of one publication, on both clocks: the monotonic one for tombstones, the other for deletionTimestamp.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// The monotonic clock.
+    pub instant: Instant,
+    /// Seconds since 1970.
+    pub unix_seconds: i64,
+}
+
+impl Now {
+    /// Reads both clocks.
+    #[must_use]
+    pub fn read() -> Self {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            instant: Instant::now(),
+            unix_seconds: i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// Applies updates and publishes the result.
+#[derive(Debug)]
+pub struct Writer<S> {
+    sources: Sources,
+    table: Table,
+    tombstones: Tombstones,
+    tombstones_kept_for: Duration,
+    revision: Revision,
+    changes: Vec<Arc<Change>>,
+    delivered: Vec<SourceId>,
+    published: Arc<Published<Snapshot>>,
+    readiness: Arc<Readiness>,
+    stats: Arc<StoreStats>,
+    meter: ByteMeter,
+    sink: S,
+}
+
+impl<S: EventSink> Writer<S> {
+    /// Starts with no pods at revision 0. `meter` counts the records' bytes.
+    #[must_use]
+    pub fn new(
+        published: Arc<Published<Snapshot>>,
+        readiness: Arc<Readiness>,
+        stats: Arc<StoreStats>,
+        meter: ByteMeter,
+        tombstones_kept_for: Duration,
+        sink: S,
+    ) -> Self {
+        Self {
+            sources: Sources::default(),
+            table: Table::default(),
+            tombstones: Tombstones::default(),
+            tombstones_kept_for,
+            revision: Revision::default(),
+            changes: Vec::new(),
+            delivered: Vec::new(),
+            published,
+            readiness,
+            stats,
+            meter,
+            sink,
+        }
+    }
+
+    /// Applies updates in order and publishes them together.
+    pub fn apply(&mut self, updates: impl IntoIterator<Item = Update>, now: Now) {
+        let start = Instant::now();
+        for update in updates {
+            match update {
+                Update::Set { source, pods } => {
+                    let effects = self.sources.set(source, pods);
+                    self.apply_effects(effects, now);
+                    self.delivered.push(source);
+                }
+            }
+        }
+        let expired = self.tombstones.expire(now.instant, self.tombstones_kept_for);
+        if expired || !self.changes.is_empty() {
+            self.publish(start);
+        }
+        // After the publication: who sees the server ready must find the pods that made it so.
+        self.delivered.drain(..).for_each(|source| self.readiness.delivered(source));
+    }
+
+    /// When the next tombstone expires.
+    pub fn next_expiry(&mut self) -> Option<Instant> {
+        self.tombstones.oldest().map(|left| left + self.tombstones_kept_for)
+    }
+
+    /// One change set: what leaves goes before what comes, so that of two pods with one name the old one's DELETED
+    /// precedes the new one's ADDED (rules A.6.9, E.7.11); then what changed.
+    fn apply_effects(&mut self, effects: Vec<(PodUid, Option<SourcePod>)>, now: Now) {
+        let (mut added, mut modified) = (Vec::new(), Vec::new());
+        for (uid, pod) in effects {
+            let old = self.table.get(uid.as_str()).map(|old| (old.namespace().clone(), old.name().clone()));
+            match (old, pod) {
+                (Some(_), None) => self.delete(&uid, now),
+                (Some(old), Some(pod)) if old == (pod.namespace.clone(), pod.name.clone()) => {
+                    modified.push(pod)
+                }
+                (Some(_), Some(pod)) => {
+                    // Another name under the same UID is another pod.
+                    self.delete(&uid, now);
+                    added.push(pod);
+                }
+                (None, Some(pod)) => added.push(pod),
+                (None, None) => {}
+            }
+        }
+        added.iter().chain(&modified).for_each(|pod| self.upsert(pod));
+    }
+
+    fn upsert(&mut self, pod: &SourcePod) {
+        if self.table.get(pod.uid.as_str()).is_some_and(|old| old.pod_bytes() == pod.pod) {
+            return;
+        }
+        let revision = Revision(self.revision.0 + 1);
+        let record = match Record::new(pod, revision, &self.meter) {
+            Ok(record) => Arc::new(record),
+            Err(error) => {
+                self.stats.count_rejected();
+                tracing::warn!(uid = %pod.uid, namespace = %pod.namespace, name = %pod.name, %error, "pod is unreadable");
+                return;
+            }
+        };
+        self.revision = revision;
+        self.sources.share(record.uid(), &record.pod());
+        self.tombstones.remove(record.uid());
+        let change = match self.table.insert(record.clone()) {
+            Some(old) => Change::modified(old, record),
+            None => Change::added(record),
+        };
+        self.note(change);
+    }
+
+    fn delete(&mut self, uid: &PodUid, now: Now) {
+        let Some(old) = self.table.remove(uid.as_str()) else { return };
+        self.revision.0 += 1;
+        self.tombstones.insert(Tombstone { record: old.clone(), deleted: self.revision, left: now.instant });
+        self.note(Change::deleted(old, self.revision, now.unix_seconds));
+    }
+
+    fn note(&mut self, change: Change) {
+        tracing::debug!(kind = ?change.kind(), pod = ?change.record(), "pod event");
+        self.stats.count_event(change.kind());
+        self.changes.push(Arc::new(change));
+    }
+
+    fn publish(&mut self, start: Instant) {
+        let snapshot = Arc::new(Snapshot::new(self.revision, self.table.clone(), self.tombstones.clone()));
+        self.published.store(snapshot.clone());
+        self.sink.publish(&snapshot, &self.changes);
+        self.changes.clear();
+        self.stats.published(&snapshot, start.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::ChangeKind::{Added, Deleted, Modified};
+    use super::*;
+    use crate::pod::ChangeKind;
+    use crate::pod::testing::PodSketch;
+    use bytes::Bytes;
+    use std::sync::Mutex;
+
+    /// Remembers (kind, uid, revision) of every event, by publication.
+    #[derive(Clone, Default)]
+    struct Recorder(Arc<Mutex<Vec<Vec<(ChangeKind, String, u64)>>>>);
+
+    impl EventSink for Recorder {
+        fn publish(&mut self, snapshot: &Snapshot, changes: &[Arc<Change>]) {
+            let events: Vec<_> = changes
+                .iter()
+                .map(|change| (change.kind(), change.record().uid().to_string(), change.revision().0))
+                .collect();
+            assert!(events.last().is_none_or(|event| event.2 == snapshot.revision().0));
+            self.0.lock().unwrap().push(events);
+        }
+    }
+
+    struct Fixture {
+        writer: Writer<Recorder>,
+        events: Recorder,
+        published: Arc<Published<Snapshot>>,
+        readiness: Arc<Readiness>,
+        stats: Arc<StoreStats>,
+        now: Now,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let events = Recorder::default();
+            let published = Arc::new(Published::new(Arc::default()));
+            let readiness = Arc::new(Readiness::new([SourceId::Manifest]));
+            let stats = Arc::new(StoreStats::default());
+            let keep = Duration::from_secs(60);
+            let meter = ByteMeter::default();
+            let writer =
+                Writer::new(published.clone(), readiness.clone(), stats.clone(), meter, keep, events.clone());
+            let now = Now { instant: Instant::now(), unix_seconds: 1_000 };
+            Self { writer, events, published, readiness, stats, now }
+        }
+
+        fn set(&mut self, pods: &[PodSketch]) -> Vec<Vec<(ChangeKind, String, u64)>> {
+            self.writer.apply([set(pods)], self.now);
+            std::mem::take(&mut self.events.0.lock().unwrap())
+        }
+    }
+
+    fn set(pods: &[PodSketch]) -> Update {
+        Update::Set { source: SourceId::Manifest, pods: pods.iter().map(PodSketch::source_pod).collect() }
+    }
+
+    fn event(kind: ChangeKind, uid: &str, revision: u64) -> (ChangeKind, String, u64) {
+        (kind, uid.to_owned(), revision)
+    }
+
+    #[test]
+    fn change_set_is_ordered_deleted_added_modified() {
+        let mut fixture = Fixture::new();
+        let web = |uid| PodSketch::new(uid).name("web-0");
+        assert_eq!(
+            fixture.set(&[web("old"), PodSketch::new("a")]),
+            [[event(Added, "a", 1), event(Added, "old", 2)]]
+        );
+        // WATCH-9, rule E.7.11: the new pod's UID sorts before the old one's.
+        let events = fixture.set(&[web("new"), PodSketch::new("a").generation(2)]);
+        assert_eq!(events, [[event(Deleted, "old", 3), event(Added, "new", 4), event(Modified, "a", 5)]]);
+        let snapshot = fixture.published.load_full();
+        let uids: Vec<_> =
+            snapshot.by_name(&"default".into(), &"web-0".into()).map(|pod| pod.uid()).collect();
+        assert_eq!(uids.iter().map(|uid| uid.as_str()).collect::<Vec<_>>(), ["new"]);
+    }
+
+    #[test]
+    fn unchanged_pods_give_no_event_and_no_publication() {
+        let mut fixture = Fixture::new();
+        fixture.set(&[PodSketch::new("a")]);
+        let before = fixture.published.load_full();
+        assert!(fixture.set(&[PodSketch::new("a")]).is_empty());
+        assert!(Arc::ptr_eq(&before, &fixture.published.load_full()));
+    }
+
+    #[test]
+    fn batch_is_one_publication_with_one_event_per_change() {
+        let mut fixture = Fixture::new();
+        let states = [1, 2, 3].map(|generation| set(&[PodSketch::new("a").generation(generation)]));
+        fixture.writer.apply(states, fixture.now);
+        let expected = vec![event(Added, "a", 1), event(Modified, "a", 2), event(Modified, "a", 3)];
+        assert_eq!(*fixture.events.0.lock().unwrap(), [expected]);
+        assert_eq!(
+            (fixture.stats.events(Modified), fixture.stats.revision(), fixture.stats.pods()),
+            (2, 3, 1)
+        );
+        assert_eq!(fixture.stats.publish_histogram().buckets.iter().sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn same_uid_under_another_name_is_deleted_and_added() {
+        let mut fixture = Fixture::new();
+        fixture.set(&[PodSketch::new("a")]);
+        let events = fixture.set(&[PodSketch::new("a").name("renamed")]);
+        assert_eq!(events, [[event(Deleted, "a", 2), event(Added, "a", 3)]]);
+        assert!(fixture.published.load().tombstone("a").is_none(), "the UID is served again");
+    }
+
+    #[test]
+    fn deleted_pod_leaves_a_tombstone_for_its_time() {
+        // WATCH-8.
+        let mut fixture = Fixture::new();
+        fixture.set(&[PodSketch::new("a").ip("10.0.0.1")]);
+        fixture.set(&[]);
+        let snapshot = fixture.published.load_full();
+        assert!(snapshot.get("a").is_none());
+        assert_eq!(snapshot.tombstone("a").map(|tombstone| tombstone.deleted), Some(Revision(2)));
+        assert_eq!(snapshot.tombstones_by_name(&"default".into(), &"pod-a".into()).count(), 1);
+        assert_eq!(snapshot.tombstones_by_ip("10.0.0.1".parse().unwrap()).count(), 1);
+        assert_eq!(fixture.writer.next_expiry(), Some(fixture.now.instant + Duration::from_secs(60)));
+        fixture.now.instant += Duration::from_secs(60);
+        fixture.writer.apply([], fixture.now);
+        let snapshot = fixture.published.load_full();
+        assert_eq!((snapshot.tombstone_count(), snapshot.revision()), (0, Revision(2)));
+        assert_eq!(fixture.writer.next_expiry(), None);
+    }
+
+    #[test]
+    fn first_set_makes_ready_even_when_empty() {
+        // Rule A.6.9.
+        let mut fixture = Fixture::new();
+        assert_eq!(fixture.readiness.waiting_for(), ["manifest"]);
+        fixture.set(&[]);
+        assert!(fixture.readiness.is_ready());
+    }
+
+    #[test]
+    fn unreadable_pod_is_counted_and_the_last_good_state_stays() {
+        let mut fixture = Fixture::new();
+        fixture.set(&[PodSketch::new("a")]);
+        let mut broken = PodSketch::new("a").source_pod();
+        broken.pod = Bytes::from_static(b"\x0a\xff");
+        fixture.writer.apply([Update::Set { source: SourceId::Manifest, pods: vec![broken] }], fixture.now);
+        assert_eq!(fixture.stats.rejected(), 1);
+        assert_eq!(fixture.published.load().get("a").map(|pod| pod.revision()), Some(Revision(1)));
+    }
+
+    #[test]
+    fn pod_is_in_memory_once() {
+        let mut fixture = Fixture::new();
+        fixture.set(&[PodSketch::new("a")]);
+        let served = fixture.published.load().get("a").unwrap().pod();
+        let held = fixture.writer.sources.served(&"a".into()).unwrap().pod;
+        assert_eq!(held.as_ptr(), served.as_ptr());
+    }
+}
