@@ -1,117 +1,14 @@
-//! Reads the few facts the store needs from Pod bytes, and changes single fields of them, without decoding the pod.
+//! Changes single fields of an encoded Pod and leaves every other byte as it is, unknown fields included.
 //!
-//! Works on canonical bytes (fields in ascending order, no singular field twice); anything else is read the way a
-//! decoder would, the last value winning. Fields that this build does not know are kept. Any thread.
+//! Works on canonical bytes (fields in ascending order, no singular field twice) and keeps them canonical. Any
+//! thread.
 
-use super::varint::{
-    DecodeError, Fields, length_field_len, put_length_field, put_length_head, put_varint_field,
-};
-use bytes::Bytes;
-use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::net::IpAddr;
 
-/// Field numbers of core/v1 Pod, ObjectMeta, PodSpec and PodStatus that are read here.
-mod number {
-    pub(super) const POD_METADATA: u32 = 1;
-    pub(super) const POD_SPEC: u32 = 2;
-    pub(super) const POD_STATUS: u32 = 3;
-    pub(super) const META_NAME: u32 = 1;
-    pub(super) const META_NAMESPACE: u32 = 3;
-    pub(super) const META_UID: u32 = 5;
-    pub(super) const META_DELETION_TIMESTAMP: u32 = 9;
-    pub(super) const META_LABELS: u32 = 11;
-    pub(super) const META_ANNOTATIONS: u32 = 12;
-    pub(super) const SPEC_HOST_NETWORK: u32 = 11;
-    pub(super) const STATUS_POD_IP: u32 = 6;
-    pub(super) const STATUS_POD_IPS: u32 = 12;
-}
+use bytes::Bytes;
 
-/// What one pod says about itself, borrowed from its bytes. Text that is not UTF-8 is read leniently (rule E.9.8).
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PodView<'a> {
-    /// `metadata.uid`.
-    pub uid: Cow<'a, str>,
-    /// `metadata.namespace`.
-    pub namespace: Cow<'a, str>,
-    /// `metadata.name`.
-    pub name: Cow<'a, str>,
-    /// `metadata.labels`, as they stand.
-    pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// `metadata.deletionTimestamp` in seconds since 1970; `None` when unset or a zero time (rule E.9.6).
-    pub deletion_timestamp: Option<i64>,
-    /// `spec.hostNetwork`.
-    pub host_network: bool,
-    /// `status.podIPs`, or `status.podIP` where that is all there is; what is no IP address is left out.
-    pub pod_ips: SmallVec<[IpAddr; 2]>,
-}
-
-impl<'a> PodView<'a> {
-    /// Reads the encoded Pod `pod`. Fails on what is no protobuf message at the levels that are read.
-    pub fn parse(pod: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut view = Self::default();
-        for field in Fields::new(pod) {
-            let field = field?;
-            let Some(bytes) = field.bytes() else { continue };
-            match field.number {
-                number::POD_METADATA => view.read_metadata(bytes)?,
-                number::POD_SPEC => view.read_spec(bytes)?,
-                number::POD_STATUS => view.read_status(bytes)?,
-                _ => {}
-            }
-        }
-        Ok(view)
-    }
-
-    fn read_metadata(&mut self, metadata: &'a [u8]) -> Result<(), DecodeError> {
-        for field in Fields::new(metadata) {
-            let field = field?;
-            let Some(bytes) = field.bytes() else { continue };
-            match field.number {
-                number::META_NAME => self.name = String::from_utf8_lossy(bytes),
-                number::META_NAMESPACE => self.namespace = String::from_utf8_lossy(bytes),
-                number::META_UID => self.uid = String::from_utf8_lossy(bytes),
-                number::META_DELETION_TIMESTAMP => self.deletion_timestamp = read_time(bytes)?,
-                number::META_LABELS => self.labels.push(read_entry(bytes)?),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn read_spec(&mut self, spec: &'a [u8]) -> Result<(), DecodeError> {
-        for field in Fields::new(spec) {
-            let field = field?;
-            if let (number::SPEC_HOST_NETWORK, Some(value)) = (field.number, field.varint()) {
-                self.host_network = value != 0;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_status(&mut self, status: &'a [u8]) -> Result<(), DecodeError> {
-        let mut pod_ip = None;
-        for field in Fields::new(status) {
-            let field = field?;
-            match (field.number, field.bytes()) {
-                (number::STATUS_POD_IP, Some(text)) => pod_ip = parse_ip(text),
-                (number::STATUS_POD_IPS, Some(entry)) => {
-                    for ip in Fields::new(entry) {
-                        let ip = ip?;
-                        if let Some(address) = ip.bytes().filter(|_| ip.number == 1).and_then(parse_ip) {
-                            self.pod_ips.push(address);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        if self.pod_ips.is_empty() {
-            self.pod_ips.extend(pod_ip);
-        }
-        Ok(())
-    }
-}
+use super::varint::{DecodeError, Fields, put_int_field, put_length_field, put_nested};
+use super::view::{PodView, number, read_entry};
 
 /// Encodes the Pod that a v1alpha1 DELETED event carries: `metadata.name`, `namespace` and `uid` (rule E.7.8).
 #[must_use]
@@ -127,188 +24,248 @@ pub fn deleted_stub(uid: &str, namespace: &str, name: &str) -> Bytes {
 
 /// Returns `pod` with `metadata.deletionTimestamp` as it is, else set to `seconds` since 1970, and with the
 /// annotation `key: value`. Everything else stays byte for byte.
+///
+/// # Errors
+/// Where the bytes are no encoded Pod at the levels that are read.
 pub fn with_deletion(pod: &[u8], seconds: i64, key: &str, value: &str) -> Result<Bytes, DecodeError> {
-    let mut metadata = &[][..];
-    let mut rest = Vec::with_capacity(pod.len());
-    for field in Fields::new(pod) {
-        let field = field?;
-        match (field.number, field.bytes()) {
-            (number::POD_METADATA, Some(bytes)) => metadata = bytes,
-            _ => rest.push(field.raw),
-        }
+    let mut edit = PodEdit::new(pod);
+    if PodView::parse(pod)?.deletion_timestamp.is_none() {
+        edit.deletion_timestamp(seconds);
     }
-    let metadata = deleted_metadata(metadata, seconds, key, value)?;
-    let mut out = Vec::with_capacity(pod.len() + metadata.len());
-    put_length_field(&mut out, number::POD_METADATA, &metadata);
-    rest.iter().for_each(|raw| out.extend_from_slice(raw));
-    Ok(out.into())
+    edit.annotation(key, value);
+    edit.finish()
 }
 
-fn deleted_metadata(metadata: &[u8], seconds: i64, key: &str, value: &str) -> Result<Vec<u8>, DecodeError> {
-    let mut timestamp = Vec::new();
-    let mut time = Vec::new();
-    put_varint_field(&mut time, 1, seconds.cast_unsigned());
-    put_length_field(&mut timestamp, number::META_DELETION_TIMESTAMP, &time);
-    let annotation = annotation_field(key, value);
+/// Changes to one encoded Pod, applied together by [`PodEdit::finish`].
+#[derive(Debug, Clone)]
+pub struct PodEdit<'a> {
+    pod: &'a [u8],
+    /// Encoded fields of the metadata that replace those of the same place, or are put in.
+    metadata: Vec<Replacement>,
+    status: Option<&'a [u8]>,
+}
 
-    let mut out = Vec::with_capacity(metadata.len() + timestamp.len() + annotation.len());
-    let (mut timestamp, mut annotation) = (Some(timestamp), Some(annotation));
-    for field in Fields::new(metadata) {
-        let field = field?;
-        if field.number > number::META_DELETION_TIMESTAMP
-            && let Some(timestamp) = timestamp.take()
-        {
-            out.extend_from_slice(&timestamp);
-        }
-        match (field.number, field.bytes()) {
-            (number::META_DELETION_TIMESTAMP, Some(bytes)) => {
-                if read_time(bytes)?.is_none() {
+/// A field's place within a message: its number, and for map entries the key.
+type Place<'a> = (u32, Cow<'a, str>);
+
+#[derive(Debug, Clone)]
+struct Replacement {
+    place: Place<'static>,
+    /// The whole field, tag included; empty to remove what is there.
+    encoded: Vec<u8>,
+}
+
+impl<'a> PodEdit<'a> {
+    /// Begins with no change to `pod`.
+    #[must_use]
+    pub fn new(pod: &'a [u8]) -> Self {
+        Self { pod, metadata: Vec::new(), status: None }
+    }
+
+    /// Sets `metadata.uid`.
+    pub fn uid(&mut self, uid: &str) -> &mut Self {
+        let mut encoded = Vec::new();
+        put_length_field(&mut encoded, number::META_UID, uid.as_bytes());
+        self.replace(number::META_UID, "", encoded)
+    }
+
+    /// Sets `metadata.deletionTimestamp` to seconds since 1970.
+    pub fn deletion_timestamp(&mut self, seconds: i64) -> &mut Self {
+        let mut time = Vec::new();
+        put_int_field(&mut time, 1, seconds);
+        let mut encoded = Vec::new();
+        put_length_field(&mut encoded, number::META_DELETION_TIMESTAMP, &time);
+        self.replace(number::META_DELETION_TIMESTAMP, "", encoded)
+    }
+
+    /// Sets one annotation.
+    pub fn annotation(&mut self, key: &str, value: &str) -> &mut Self {
+        let mut entry = Vec::with_capacity(key.len() + value.len() + 8);
+        put_length_field(&mut entry, 1, key.as_bytes());
+        put_length_field(&mut entry, 2, value.as_bytes());
+        let mut encoded = Vec::new();
+        put_length_field(&mut encoded, number::META_ANNOTATIONS, &entry);
+        self.replace(number::META_ANNOTATIONS, key, encoded)
+    }
+
+    /// Removes one annotation.
+    pub fn without_annotation(&mut self, key: &str) -> &mut Self {
+        self.replace(number::META_ANNOTATIONS, key, Vec::new())
+    }
+
+    /// Replaces the whole status by an encoded PodStatus.
+    pub fn status(&mut self, status: &'a [u8]) -> &mut Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// The changed Pod.
+    ///
+    /// # Errors
+    /// Where the bytes are no encoded Pod at the levels that are read.
+    pub fn finish(&mut self) -> Result<Bytes, DecodeError> {
+        self.metadata.sort_by(|a, b| a.place.cmp(&b.place));
+        let added: usize = self.metadata.iter().map(|field| field.encoded.len()).sum();
+        let mut out = Vec::with_capacity(self.pod.len() + added + self.status.map_or(0, <[u8]>::len) + 16);
+        let mut metadata_is_due = !self.metadata.is_empty();
+        let mut status_is_due = self.status.is_some();
+        for field in Fields::new(self.pod) {
+            let field = field?;
+            if metadata_is_due {
+                metadata_is_due = false;
+                let old = field.bytes().filter(|_| field.number == number::POD_METADATA);
+                self.put_metadata(&mut out, old.unwrap_or_default())?;
+                if old.is_some() {
                     continue;
                 }
-                timestamp = None;
             }
-            (number::META_ANNOTATIONS, Some(bytes)) => {
-                let (name, _) = read_entry(bytes)?;
-                if name == key {
-                    continue;
+            if status_is_due && field.number >= number::POD_STATUS {
+                status_is_due = false;
+                self.put_status(&mut out);
+            }
+            if self.status.is_none() || field.number != number::POD_STATUS {
+                out.extend_from_slice(field.raw);
+            }
+        }
+        if metadata_is_due {
+            self.put_metadata(&mut out, &[])?;
+        }
+        if status_is_due {
+            self.put_status(&mut out);
+        }
+        Ok(out.into())
+    }
+
+    /// The last change of one place counts.
+    fn replace(&mut self, number: u32, key: &str, encoded: Vec<u8>) -> &mut Self {
+        self.metadata.retain(|known| known.place.0 != number || known.place.1 != key);
+        self.metadata.push(Replacement { place: (number, key.to_owned().into()), encoded });
+        self
+    }
+
+    fn put_status(&self, out: &mut Vec<u8>) {
+        if let Some(status) = self.status {
+            put_length_field(out, number::POD_STATUS, status);
+        }
+    }
+
+    /// Merges the old fields with the replacements, both in order of their places.
+    fn put_metadata(&self, out: &mut Vec<u8>, old: &[u8]) -> Result<(), DecodeError> {
+        put_nested(out, number::POD_METADATA, |out| {
+            let mut due = self.metadata.iter().peekable();
+            for field in Fields::new(old) {
+                let field = field?;
+                let key = match field.bytes().filter(|_| field.number == number::META_ANNOTATIONS) {
+                    Some(entry) => read_entry(entry)?.0,
+                    None => Cow::default(),
+                };
+                let place = (field.number, key);
+                while let Some(before) = due.next_if(|new| new.place < place) {
+                    out.extend_from_slice(&before.encoded);
                 }
-                if *name > *key
-                    && let Some(annotation) = annotation.take()
-                {
-                    out.extend_from_slice(&annotation);
+                // It stays due: what comes after it is written behind, and a second old one is dropped too.
+                if due.peek().is_none_or(|new| new.place != place) {
+                    out.extend_from_slice(field.raw);
                 }
             }
-            (number, _) if number > number::META_ANNOTATIONS => {
-                out.extend(annotation.take().into_iter().flatten());
-            }
-            _ => {}
-        }
-        out.extend_from_slice(field.raw);
+            due.for_each(|new| out.extend_from_slice(&new.encoded));
+            Ok(())
+        })
     }
-    out.extend(timestamp.into_iter().flatten());
-    out.extend(annotation.into_iter().flatten());
-    Ok(out)
-}
-
-fn annotation_field(key: &str, value: &str) -> Vec<u8> {
-    let entry_len = length_field_len(1, key.len()) + length_field_len(2, value.len());
-    let mut out = Vec::with_capacity(length_field_len(number::META_ANNOTATIONS, entry_len));
-    put_length_head(&mut out, number::META_ANNOTATIONS, entry_len);
-    put_length_field(&mut out, 1, key.as_bytes());
-    put_length_field(&mut out, 2, value.as_bytes());
-    out
-}
-
-/// Reads a map<string, string> entry; a missing key or value is empty.
-fn read_entry(entry: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), DecodeError> {
-    let (mut key, mut value) = (Cow::default(), Cow::default());
-    for field in Fields::new(entry) {
-        let field = field?;
-        match (field.number, field.bytes()) {
-            (1, Some(text)) => key = String::from_utf8_lossy(text),
-            (2, Some(text)) => value = String::from_utf8_lossy(text),
-            _ => {}
-        }
-    }
-    Ok((key, value))
-}
-
-/// Reads a Time; a zero-length one is unset (rule E.9.6).
-fn read_time(time: &[u8]) -> Result<Option<i64>, DecodeError> {
-    let mut seconds = (!time.is_empty()).then_some(0);
-    for field in Fields::new(time) {
-        let field = field?;
-        if let (1, Some(value)) = (field.number, field.varint()) {
-            seconds = Some(value.cast_signed());
-        }
-    }
-    Ok(seconds)
-}
-
-fn parse_ip(text: &[u8]) -> Option<IpAddr> {
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pods_api_proto::k8s::io::api::core::v1::{Pod, PodIp, PodSpec, PodStatus};
-    use pods_api_proto::k8s::io::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-    use prost::Message as _;
+    use crate::wire::{canonical_pod, encode_pod, parse_json, pod_to_json};
+    use serde_json::json;
 
-    fn pod() -> Pod {
-        let metadata = ObjectMeta {
-            name: Some("web".into()),
-            namespace: Some("shop".into()),
-            uid: Some("u-1".into()),
-            labels: [("app".to_owned(), "web".to_owned())].into(),
-            annotations: [("a".to_owned(), "1".to_owned())].into(),
-            finalizers: vec!["f".into()],
-            ..Default::default()
-        };
-        let spec = PodSpec { host_network: Some(true), ..Default::default() };
-        let status = PodStatus {
-            pod_i_ps: ["10.0.0.7", "fd00::7", "bogus"].map(|ip| PodIp { ip: Some(ip.into()) }).into(),
-            pod_ip: Some("10.0.0.7".into()),
-            ..Default::default()
-        };
-        Pod { metadata: Some(metadata), spec: Some(spec), status: Some(status) }
+    fn pod(json: &str) -> Bytes {
+        encode_pod(&parse_json(json.as_bytes()).unwrap()).unwrap()
     }
 
-    #[test]
-    fn view_reads_what_the_pod_says() {
-        let bytes = pod().encode_to_vec();
-        let view = PodView::parse(&bytes).unwrap();
-        assert_eq!((&*view.uid, &*view.namespace, &*view.name), ("u-1", "shop", "web"));
-        assert_eq!(view.labels, [("app".into(), "web".into())]);
-        assert!(view.host_network);
-        assert_eq!(view.deletion_timestamp, None);
-        assert_eq!(
-            view.pod_ips.as_slice(),
-            ["10.0.0.7".parse::<IpAddr>().unwrap(), "fd00::7".parse().unwrap()]
-        );
-    }
+    const WEB: &str = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "annotations": {"a": "1", "m": "2"},
+        "finalizers": ["f"]}, "spec": {"hostNetwork": true}, "status": {"phase": "Running"}}"#;
 
+    // rule E.7.8
     #[test]
-    fn deleted_stub_carries_identity_only() {
-        let stub = Pod::decode(deleted_stub("u-1", "shop", "web")).unwrap();
-        let metadata = ObjectMeta {
-            name: Some("web".into()),
-            namespace: Some("shop".into()),
-            uid: Some("u-1".into()),
-            ..Default::default()
-        };
-        assert_eq!(stub, Pod { metadata: Some(metadata), ..Default::default() });
+    fn a_deleted_stub_carries_identity_only() {
+        let expected = pod(r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-1"}}"#);
+        assert_eq!(deleted_stub("u-1", "shop", "web"), expected);
     }
 
     #[test]
     fn deletion_sets_timestamp_and_annotation_once() {
-        let mut expected = pod();
-        let metadata = expected.metadata.as_mut().unwrap();
-        metadata.deletion_timestamp = Some(Time { seconds: Some(77), nanos: None });
-        metadata.annotations.insert("pods-api/deleted".into(), "true".into());
-        let once = with_deletion(&pod().encode_to_vec(), 77, "pods-api/deleted", "true").unwrap();
-        assert_eq!(Pod::decode(once.clone()).unwrap(), expected);
+        let once = with_deletion(&pod(WEB), 77, "pods-api/deleted", "true").unwrap();
+        let json = pod_to_json(&once).unwrap();
+        assert_eq!(json["metadata"]["deletionTimestamp"], "1970-01-01T00:01:17Z");
+        assert_eq!(json["metadata"]["annotations"], json!({"a": "1", "m": "2", "pods-api/deleted": "true"}));
         // A timestamp that is set stays, the annotation is replaced, not doubled.
-        let twice = with_deletion(&once, 99, "pods-api/deleted", "true").unwrap();
-        assert_eq!(twice, once);
+        assert_eq!(with_deletion(&once, 99, "pods-api/deleted", "true").unwrap(), once);
         let empty = with_deletion(b"", 5, "k", "v").unwrap();
         assert_eq!(PodView::parse(&empty).unwrap().deletion_timestamp, Some(5));
     }
 
     #[test]
-    fn deletion_keeps_unknown_fields() {
-        // PROTO-1: field 200 of Pod, of metadata.
-        let mut metadata = pod().metadata.unwrap().encode_to_vec();
+    fn an_unset_deletion_timestamp_is_replaced() {
+        // rule E.9.6: upstream may send a zero-length time.
+        let out = with_deletion(b"\x0a\x02\x4a\x00", 77, "k", "v").unwrap();
+        assert_eq!(PodView::parse(&out).unwrap().deletion_timestamp, Some(77));
+        assert_eq!(canonical_pod(&out).unwrap(), out);
+    }
+
+    #[test]
+    fn every_edit_lands_in_its_place() {
+        let edited = PodEdit::new(&pod(WEB))
+            .annotation("c", "3")
+            .annotation("a", "x")
+            .annotation("z", "y")
+            .without_annotation("m")
+            .uid("u-2")
+            .deletion_timestamp(1)
+            .status(b"\x0a\x06Failed")
+            .finish()
+            .unwrap();
+        let expected = pod(r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u-2",
+            "deletionTimestamp": "1970-01-01T00:00:01Z", "annotations": {"a": "x", "c": "3", "z": "y"},
+            "finalizers": ["f"]}, "spec": {"hostNetwork": true}, "status": {"phase": "Failed"}}"#);
+        assert_eq!(edited, expected);
+    }
+
+    #[test]
+    fn missing_parts_are_put_in() {
+        let spec = pod(r#"{"spec": {"hostNetwork": true}}"#);
+        let edited = PodEdit::new(&spec).uid("u").status(b"\x0a\x06Failed").finish().unwrap();
+        let expected = pod(
+            r#"{"metadata": {"uid": "u"}, "spec": {"hostNetwork": true}, "status": {"phase": "Failed"}}"#,
+        );
+        assert_eq!(edited, expected);
+        assert_eq!(PodEdit::new(b"").uid("u").finish().unwrap(), pod(r#"{"metadata": {"uid": "u"}}"#));
+        assert_eq!(PodEdit::new(&spec).finish().unwrap(), spec);
+    }
+
+    // PROTO-1
+    #[test]
+    fn unknown_fields_are_kept_and_order_is_preserved() {
+        let view = PodView::parse(b"").unwrap();
+        assert_eq!(view, PodView::default());
+        let bytes = pod(WEB);
+        let view = PodView::parse(&bytes).unwrap();
+        let mut metadata = view.metadata.to_vec();
         put_length_field(&mut metadata, 200, b"newer");
-        let mut bytes = Vec::new();
-        put_length_field(&mut bytes, 1, &metadata);
-        put_length_field(&mut bytes, 200, b"newest");
-        let out = with_deletion(&bytes, 5, "k", "v").unwrap();
+        let mut with_unknown = Vec::new();
+        put_length_field(&mut with_unknown, 1, &metadata);
+        put_length_field(&mut with_unknown, 3, view.status);
+        put_length_field(&mut with_unknown, 200, b"newest");
+        let out = PodEdit::new(&with_unknown).annotation("k", "v").status(b"").finish().unwrap();
         assert!(out.windows(5).any(|part| part == b"newer") && out.ends_with(b"newest"));
-        let numbers: Vec<_> = Fields::new(Fields::new(&out).next().unwrap().unwrap().bytes().unwrap())
-            .map(|field| field.unwrap().number)
-            .collect();
-        assert_eq!(numbers, [1, 3, 5, 9, 11, 12, 12, 14, 200]);
+        assert_eq!(canonical_pod(&out).unwrap(), out);
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        assert!(PodEdit::new(b"\x0a\x05abc").uid("u").finish().is_err());
+        assert!(PodEdit::new(b"\x0a\x03abc").uid("u").finish().is_err());
+        assert!(with_deletion(b"\x0a\x05abc", 1, "k", "v").is_err());
     }
 }
