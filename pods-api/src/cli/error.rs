@@ -37,6 +37,8 @@ pub(super) enum Error {
     WatchClosed,
     #[error("the server sent a pod that does not decode")]
     Decode(#[from] prost::DecodeError),
+    #[error("the server sent a pod that cannot be shown")]
+    Show(#[from] crate::wire::DecodeError),
     #[error("writing the output")]
     Output(#[from] io::Error),
 }

@@ -4,10 +4,12 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use pods_api_proto::v1alpha1::EventType;
+use serde_json::{Value, json};
 
 use super::columns::Row;
 use super::error::Error;
 use super::get::Seen;
+use crate::wire;
 
 /// How pods are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -17,6 +19,10 @@ pub(super) enum Format {
     Table,
     /// The same with addresses, node and UID
     Wide,
+    /// The whole pod as JSON
+    Json,
+    /// The whole pod as YAML
+    Yaml,
     /// pod/NAME
     Name,
 }
@@ -47,6 +53,8 @@ impl Printer {
     /// One pod.
     pub(super) fn single(mut self, pod: &Seen) -> Result<(), Error> {
         let text = match self.format {
+            Format::Json => pretty(&wire::pod_to_json(&pod.bytes)?),
+            Format::Yaml => wire::pod_to_yaml(&pod.bytes)?,
             Format::Name => name(pod),
             Format::Table | Format::Wide => self.table.rows(&[&pod.row]),
         };
@@ -56,6 +64,8 @@ impl Printer {
     /// Several pods, in the machine formats as a v1 List.
     pub(super) fn list(mut self, pods: &[Seen]) -> Result<(), Error> {
         let text = match self.format {
+            Format::Json => pretty(&list(pods)?),
+            Format::Yaml => wire::json_to_yaml(&list(pods)?),
             Format::Name => pods.iter().map(name).collect(),
             Format::Table | Format::Wide => {
                 self.table.rows(&pods.iter().map(|pod| &pod.row).collect::<Vec<_>>())
@@ -68,6 +78,18 @@ impl Printer {
     pub(super) fn events(&mut self, events: &[(EventType, Seen)]) -> Result<(), Error> {
         let mut text = String::new();
         match self.format {
+            Format::Json => {
+                for (kind, pod) in events {
+                    text.push_str(&event(*kind, pod)?.to_string());
+                    text.push('\n');
+                }
+            }
+            Format::Yaml => {
+                for (kind, pod) in events {
+                    text.push_str("---\n");
+                    text.push_str(&wire::json_to_yaml(&event(*kind, pod)?));
+                }
+            }
             Format::Name => text.extend(events.iter().map(|(_, pod)| name(pod))),
             Format::Table | Format::Wide => {
                 text = self.table.rows(&events.iter().map(|(_, pod)| &pod.row).collect::<Vec<_>>());
@@ -85,6 +107,19 @@ fn write(text: &str) -> Result<(), Error> {
 
 fn name(pod: &Seen) -> String {
     format!("pod/{}\n", pod.row.name)
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn list(pods: &[Seen]) -> Result<Value, Error> {
+    let items = pods.iter().map(|pod| wire::pod_to_json(&pod.bytes)).collect::<Result<Vec<_>, _>>()?;
+    Ok(json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}))
+}
+
+fn event(kind: EventType, pod: &Seen) -> Result<Value, Error> {
+    Ok(json!({"type": kind.as_str_name(), "object": wire::pod_to_json(&pod.bytes)?}))
 }
 
 /// Columns whose widths only grow.
