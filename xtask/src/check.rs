@@ -23,7 +23,16 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     if !arguments.lints {
         // Not advisories: their database is no package registry (see .cargo/deny.toml).
-        run(cargo().args(["deny", "check", "--config", ".cargo/deny.toml", "bans", "licenses", "sources"]))?;
+        run(cargo().args([
+            "deny",
+            "--config",
+            ".cargo/deny.toml",
+            "check",
+            "--hide-inclusion-graph",
+            "bans",
+            "licenses",
+            "sources",
+        ]))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -141,7 +141,7 @@ impl Scene {
     /// A client command on this scene's socket.
     fn client(&self, arguments: &[&str]) -> Command {
         let mut client = in_root(&self.binary);
-        client.arg("--socket").arg(self.socket()).args(arguments).stdin(Stdio::null());
+        client.args(arguments).arg("--socket").arg(self.socket()).stdin(Stdio::null());
         client
     }
 
