@@ -19,6 +19,7 @@ pub enum ChangeKind {
 #[derive(Debug)]
 pub struct Change {
     revision: Revision,
+    unix_seconds: i64,
     states: States,
 }
 
@@ -26,26 +27,26 @@ pub struct Change {
 enum States {
     Added { new: Arc<Record> },
     Modified { old: Arc<Record>, new: Arc<Record> },
-    Deleted { old: Arc<Record>, left_at_seconds: i64 },
+    Deleted { old: Arc<Record> },
 }
 
 impl Change {
     /// The pod is new; the revision is its record's.
     #[must_use]
-    pub fn added(new: Arc<Record>) -> Self {
-        Self { revision: new.revision(), states: States::Added { new } }
+    pub fn added(new: Arc<Record>, unix_seconds: i64) -> Self {
+        Self { revision: new.revision(), unix_seconds, states: States::Added { new } }
     }
 
     /// The pod changed; the revision is the new record's.
     #[must_use]
-    pub fn modified(old: Arc<Record>, new: Arc<Record>) -> Self {
-        Self { revision: new.revision(), states: States::Modified { old, new } }
+    pub fn modified(old: Arc<Record>, new: Arc<Record>, unix_seconds: i64) -> Self {
+        Self { revision: new.revision(), unix_seconds, states: States::Modified { old, new } }
     }
 
-    /// The pod has left, at `left_at_seconds` since 1970.
+    /// The pod has left.
     #[must_use]
-    pub fn deleted(old: Arc<Record>, revision: Revision, left_at_seconds: i64) -> Self {
-        Self { revision, states: States::Deleted { old, left_at_seconds } }
+    pub fn deleted(old: Arc<Record>, revision: Revision, unix_seconds: i64) -> Self {
+        Self { revision, unix_seconds, states: States::Deleted { old } }
     }
 
     /// The number of this event.
@@ -69,7 +70,7 @@ impl Change {
     pub fn old(&self) -> Option<&Arc<Record>> {
         match &self.states {
             States::Added { .. } => None,
-            States::Modified { old, .. } | States::Deleted { old, .. } => Some(old),
+            States::Modified { old, .. } | States::Deleted { old } => Some(old),
         }
     }
 
@@ -87,16 +88,13 @@ impl Change {
     pub fn record(&self) -> &Arc<Record> {
         match &self.states {
             States::Added { new } | States::Modified { new, .. } => new,
-            States::Deleted { old, .. } => old,
+            States::Deleted { old } => old,
         }
     }
 
-    /// When the pod left, in seconds since 1970; `None` while it is here.
+    /// When it happened, in seconds since 1970.
     #[must_use]
-    pub fn left_at_seconds(&self) -> Option<i64> {
-        match self.states {
-            States::Deleted { left_at_seconds, .. } => Some(left_at_seconds),
-            _ => None,
-        }
+    pub fn unix_seconds(&self) -> i64 {
+        self.unix_seconds
     }
 }

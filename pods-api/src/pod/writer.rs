@@ -139,10 +139,10 @@ impl<S: EventSink> Writer<S> {
                 (None, None) => {}
             }
         }
-        added.iter().chain(&modified).for_each(|pod| self.upsert(pod));
+        added.iter().chain(&modified).for_each(|pod| self.upsert(pod, now));
     }
 
-    fn upsert(&mut self, pod: &SourcePod) {
+    fn upsert(&mut self, pod: &SourcePod, now: Now) {
         if self.table.get(pod.uid.as_str()).is_some_and(|old| old.pod_bytes() == pod.pod) {
             return;
         }
@@ -159,8 +159,8 @@ impl<S: EventSink> Writer<S> {
         self.sources.share(record.uid(), &record.pod());
         self.tombstones.remove(record.uid());
         let change = match self.table.insert(record.clone()) {
-            Some(old) => Change::modified(old, record),
-            None => Change::added(record),
+            Some(old) => Change::modified(old, record, now.unix_seconds),
+            None => Change::added(record, now.unix_seconds),
         };
         self.note(change);
     }
