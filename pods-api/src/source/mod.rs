@@ -1,1 +1,3 @@
 //! Where pods come from; each source only sends updates to `pod/store`.
+
+pub mod manifest;

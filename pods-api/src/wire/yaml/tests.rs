@@ -270,6 +270,6 @@ fn bytes_that_are_no_text_are_refused_with_their_place() {
 fn block_scalars_follow_their_indicators() {
     reads(
         "a: |\n  one\n   two\nb: |-\n  x\nc: >-\n  x\n  y\nd: |+\n  z\n\n",
-        concat!(r#"{"a":"one\n two\n","b":"x","c":"x y","d":"z\n\n"}"#),
+        r#"{"a":"one\n two\n","b":"x","c":"x y","d":"z\n\n"}"#,
     );
 }
