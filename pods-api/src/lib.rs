@@ -8,6 +8,7 @@ pub mod cli;
 pub mod grpc;
 pub mod http2;
 pub mod pod;
+pub mod runtime;
 pub mod source;
 pub mod transport;
 pub mod watch;

@@ -253,10 +253,10 @@ impl Connection {
 
     /// Closes a stream, and the connection if that was the last one to wait for.
     pub(super) fn close_stream(&mut self, stream: StreamId, how: Ended) {
-        if let Some(open) = self.streams.get(stream) {
-            self.send.leave(open.turn);
-        }
+        let Some(turn) = self.streams.get(stream).map(|open| open.turn) else { return };
+        self.send.leave(turn);
         let unconsumed = self.streams.close(stream, how);
+        self.send.forget(turn, &self.streams);
         self.return_window(unconsumed);
         if self.streams.len() == 0 {
             self.idle_since = Some(self.now);

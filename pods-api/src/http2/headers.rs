@@ -335,10 +335,10 @@ mod tests {
     // RFC 9113 section 8.3.1
     #[test]
     fn pseudo_header_fields_must_be_complete() {
-        for missing in 0..3 {
+        for missing in [":method", ":scheme", ":path"] {
             let mut fields = GOOD.to_vec();
-            fields.remove(missing);
-            assert!(matches!(request(&fields), Message::Malformed), "without {}", GOOD[missing].0);
+            fields.retain(|(name, _)| *name != missing);
+            assert!(matches!(request(&fields), Message::Malformed), "without {missing}");
         }
         for (index, value) in [(0, ""), (2, ""), (2, "no-slash"), (2, "*")] {
             let mut fields = GOOD.to_vec();

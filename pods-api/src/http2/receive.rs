@@ -15,7 +15,7 @@ use super::writer::cut;
 /// What a client of HTTP/1.1 gets, `curl --unix-socket` for example.
 const HTTP1_ANSWER: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain\r\n\
-    content-length: 65\r\n\
+    content-length: 66\r\n\
     connection: close\r\n\
     \r\n\
     this socket speaks gRPC over HTTP/2 with prior knowledge (no TLS)\n";

@@ -22,6 +22,9 @@ use crate::transport::Outgoing;
 /// The most that a stream sends in one turn, whatever frame size the peer allows: others wait meanwhile.
 const MAX_TURN: usize = 64 << 10;
 
+/// How many places of closed streams may wait in the lists of turns.
+const MAX_STALE: usize = 256;
+
 /// The sending half of a connection's state.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -33,6 +36,8 @@ pub(super) struct Sender {
     round: VecDeque<StreamId>,
     /// Streams that wait for the connection's window, in order.
     starved: VecDeque<StreamId>,
+    /// How many entries of the two lists belong to streams that have closed.
+    stale: usize,
     /// How many streams wait for a window, their own or the connection's.
     held: usize,
     /// Since when streams wait for a window while no body leaves.
@@ -64,6 +69,7 @@ impl Sender {
             window: SendWindow::new(DEFAULT_WINDOW),
             round: VecDeque::new(),
             starved: VecDeque::new(),
+            stale: 0,
             held: 0,
             stalled_since: None,
             buffer: BytesMut::new(),
@@ -122,6 +128,12 @@ impl Sender {
         }
     }
 
+    /// How many turns are waiting, those of closed streams included.
+    #[cfg(test)]
+    pub(super) fn turns(&self) -> usize {
+        self.round.len() + self.starved.len()
+    }
+
     /// Counts that a stream is no longer where it was.
     pub(super) fn leave(&mut self, turn: Turn) {
         if matches!(turn, Turn::Starved | Turn::Blocked) {
@@ -129,10 +141,35 @@ impl Sender {
         }
     }
 
+    /// Notes that a stream has closed. Its place in a list is only taken away when such places are many: a peer that
+    /// opens and resets streams while its socket is full must not make the lists grow.
+    pub(super) fn forget(&mut self, turn: Turn, streams: &Streams) {
+        if matches!(turn, Turn::Ready | Turn::Starved) {
+            self.stale += 1;
+            if self.stale > MAX_STALE {
+                self.round.retain(|&id| streams.get(id).is_some());
+                self.starved.retain(|&id| streams.get(id).is_some());
+                self.stale = 0;
+            }
+        }
+    }
+
+    /// Takes the stream whose turn it is.
+    fn next_turn(&mut self, streams: &Streams) -> Option<StreamId> {
+        while let Some(id) = self.round.pop_front() {
+            if streams.get(id).is_some() {
+                return Some(id);
+            }
+            self.stale = self.stale.saturating_sub(1);
+        }
+        None
+    }
+
     /// The connection is closed.
     pub(super) fn forget_streams(&mut self) {
         self.round = VecDeque::new();
         self.starved = VecDeque::new();
+        self.stale = 0;
         self.held = 0;
     }
 
@@ -172,8 +209,8 @@ impl Sender {
                     let end = is_last && stream.ending;
                     self.write_data(id.number, length, end, stream, writer);
                     meters.pings.earn(1);
-                    // A client returns the connection's window and the stream's, at most a few times per frame.
-                    meters.window_updates.earn(4 + (length >> 10) as u32);
+                    // A client returns the connection's window and the stream's: per frame, or as it reads.
+                    meters.window_updates.earn(4 + 2 * (length >> 10) as u32);
                     if end {
                         return Outcome::Ended;
                     }
@@ -335,7 +372,7 @@ impl Connection {
         self.send.control.clear();
         let mut is_moving = false;
         while writer.len() < budget
-            && let Some(id) = self.send.round.pop_front()
+            && let Some(id) = self.send.next_turn(&self.streams)
         {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let before = stream.queued;

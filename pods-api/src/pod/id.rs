@@ -65,6 +65,14 @@ text_id! {
     /// The name of this node, lower case (semantics A.3.14).
     NodeName
 }
+text_id! {
+    /// A container's ID as its runtime gives it, without the `containerd://` of a pod status.
+    ContainerId
+}
+text_id! {
+    /// A pod sandbox's ID as its runtime gives it.
+    SandboxId
+}
 
 /// The number of one change on this server; grows by one with every event, starts anew with the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

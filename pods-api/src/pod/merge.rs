@@ -29,6 +29,26 @@ impl Sources {
         touched.into_iter().map(|uid| (uid.clone(), self.served(&uid))).collect()
     }
 
+    /// Adds or replaces one pod of a source.
+    pub(super) fn upsert(&mut self, source: SourceId, pod: SourcePod) -> Effects {
+        let uid = pod.uid.clone();
+        let old = self.pods.entry(source).or_default();
+        if old.get(&uid) == Some(&pod) {
+            return Effects::new();
+        }
+        old.insert(uid.clone(), pod);
+        vec![(uid.clone(), self.served(&uid))]
+    }
+
+    /// Removes one pod of a source.
+    pub(super) fn remove(&mut self, source: SourceId, uid: PodUid) -> Effects {
+        let Some(_) = self.pods.get_mut(&source).and_then(|pods| pods.remove(&uid)) else {
+            return Effects::new();
+        };
+        let served = self.served(&uid);
+        vec![(uid, served)]
+    }
+
     /// Lets the sources that gave `pod` hold these shared bytes of it, so that each pod is in memory once.
     pub(super) fn share(&mut self, uid: &PodUid, pod: &Bytes) {
         for held in self.pods.values_mut().filter_map(|pods| pods.get_mut(uid)) {
@@ -64,6 +84,16 @@ mod tests {
         let effects = sources.set(SourceId::Manifest, pods(&[("a", 1), ("b", 2), ("d", 1)]));
         let summary: Vec<_> = effects.iter().map(|(uid, pod)| (uid.as_str(), pod.is_some())).collect();
         assert_eq!(summary, [("b", true), ("c", false), ("d", true)]);
+    }
+
+    #[test]
+    fn single_pods_come_and_go() {
+        let mut sources = Sources::default();
+        let pod = pods(&[("a", 1)]).remove(0);
+        assert_eq!(sources.upsert(SourceId::Manifest, pod.clone()), [("a".into(), Some(pod.clone()))]);
+        assert_eq!(sources.upsert(SourceId::Manifest, pod), []);
+        assert_eq!(sources.remove(SourceId::Manifest, "a".into()), [("a".into(), None)]);
+        assert_eq!(sources.remove(SourceId::Manifest, "a".into()), []);
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod writer;
 
 pub use cell::{Loaded, Published};
 pub use change::{Change, ChangeKind};
-pub use id::{Namespace, NodeName, PodName, PodUid, Revision};
+pub use id::{ContainerId, Namespace, NodeName, PodName, PodUid, Revision, SandboxId};
 pub use readiness::Readiness;
 pub use record::{ByteMeter, Charge, Labels, Record};
 pub use selector::{Selector, SelectorError};

@@ -159,16 +159,16 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+        #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn table_equals_a_plain_map(
-            operations in prop::collection::vec((0..300u32, any::<bool>(), 0..3usize), 1..600),
+            operations in prop::collection::vec((0..300u32, any::<bool>(), 0..3usize), 1..400),
         ) {
             let (mut table, mut model) = (Table::default(), BTreeMap::new());
             for (number, insert, size) in operations {
                 let uid = format!("{number:x}");
                 let (got, expected) = if insert {
-                    let record = record(&uid, [10, 6_000, 100_000][size]);
+                    let record = record(&uid, [10, 6_000, 70_000][size]);
                     (table.insert(record.clone()), model.insert(uid.clone(), record))
                 } else {
                     (table.remove(&uid), model.remove(&uid))

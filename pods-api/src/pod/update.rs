@@ -44,4 +44,18 @@ pub enum Update {
         /// Every pod the source has, each UID once.
         pods: Vec<SourcePod>,
     },
+    /// One pod of a source is new or has changed; its others stay.
+    Upsert {
+        /// Who says so.
+        source: SourceId,
+        /// The pod's new state.
+        pod: SourcePod,
+    },
+    /// One pod of a source is gone; its others stay.
+    Remove {
+        /// Who says so.
+        source: SourceId,
+        /// Which pod.
+        uid: PodUid,
+    },
 }

@@ -6,7 +6,7 @@
 use super::cell::Published;
 use super::change::Change;
 use super::id::{PodUid, Revision};
-use super::merge::Sources;
+use super::merge::{Effects, Sources};
 use super::readiness::Readiness;
 use super::record::{ByteMeter, Record};
 use super::snapshot::Snapshot;
@@ -98,13 +98,15 @@ impl<S: EventSink> Writer<S> {
     pub fn apply(&mut self, updates: impl IntoIterator<Item = Update>, now: Now) {
         let start = Instant::now();
         for update in updates {
-            match update {
+            let effects = match update {
                 Update::Set { source, pods } => {
-                    let effects = self.sources.set(source, pods);
-                    self.apply_effects(effects, now);
                     self.delivered.push(source);
+                    self.sources.set(source, pods)
                 }
-            }
+                Update::Upsert { source, pod } => self.sources.upsert(source, pod),
+                Update::Remove { source, uid } => self.sources.remove(source, uid),
+            };
+            self.apply_effects(effects, now);
         }
         let expired = self.tombstones.expire(now.instant, self.tombstones_kept_for);
         if expired || !self.changes.is_empty() {
@@ -121,7 +123,7 @@ impl<S: EventSink> Writer<S> {
 
     /// One change set: what leaves goes before what comes, so that of two pods with one name the old one's DELETED
     /// precedes the new one's ADDED (rules A.6.9, E.7.11); then what changed.
-    fn apply_effects(&mut self, effects: Vec<(PodUid, Option<SourcePod>)>, now: Now) {
+    fn apply_effects(&mut self, effects: Effects, now: Now) {
         let (mut added, mut modified) = (Vec::new(), Vec::new());
         for (uid, pod) in effects {
             let old = self.table.get(uid.as_str()).map(|old| (old.namespace().clone(), old.name().clone()));

@@ -14,6 +14,9 @@ mod sync;
 mod view;
 mod watcher;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 pub use hub::{Hub, HubConfig, HubStats, Publisher, SubscribeError, WakerId};
 pub use registry::{Caller, WatcherId, WatcherInfo};
 pub use view::{Contract, DELETED_ANNOTATION, Frame, View};
