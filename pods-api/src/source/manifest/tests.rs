@@ -38,9 +38,7 @@ impl Bench {
         config.rescan = rescan;
         let sets = Arc::clone(&self.sets);
         let sink = move |update| {
-            let Update::Set { source, pods } = update;
-            assert_eq!(source, crate::pod::SourceId::Manifest);
-            sets.lock().unwrap().push(pods);
+            sets.lock().unwrap().push(set_of(update));
         };
         self.source = Some(ManifestSource::spawn(config, sink).unwrap());
         self.eventually("a first scan", |bench| bench.status().report().last_scan.is_some());
@@ -93,6 +91,13 @@ impl Bench {
             let (name, image) = pod.split_once(' ').unwrap();
             assert!(name == "a-n" && images(image), "{history:?}");
         }
+    }
+}
+
+fn set_of(update: Update) -> Vec<SourcePod> {
+    match update {
+        Update::Set { source: crate::pod::SourceId::Manifest, pods } => pods,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -381,7 +386,7 @@ fn extensions_can_be_chosen() {
     config.extensions = vec!["yaml".to_owned(), "json".to_owned()];
     let (sender, sets) = std::sync::mpsc::channel();
     let source = ManifestSource::spawn(config, move |update| sender.send(update).unwrap()).unwrap();
-    let Update::Set { pods, .. } = sets.recv_timeout(DEADLINE).unwrap();
+    let pods = set_of(sets.recv_timeout(DEADLINE).unwrap());
     assert_eq!(pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["a-yaml-n", "b-json-n"]);
     source.stop();
 }
@@ -415,7 +420,7 @@ fn an_overflow_of_the_event_queue_leads_to_a_scan() {
     }
     bench.write("a", &manifest("a", "2"));
     loop {
-        let Update::Set { pods, .. } = sets.recv_timeout(deadline - Instant::now()).unwrap();
+        let pods = set_of(sets.recv_timeout(deadline - Instant::now()).unwrap());
         if pods.iter().map(describe).eq(["a-n 2", "b-n 1"]) {
             break;
         }
