@@ -5,13 +5,31 @@
 
 use super::id::PodUid;
 use super::update::{SourceId, SourcePod};
+use crate::wire::varint::Fields;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
 
 /// The pods of every source.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    pods: BTreeMap<SourceId, HashMap<PodUid, SourcePod>>,
+    pods: BTreeMap<SourceId, HashMap<PodUid, Held>>,
+}
+
+/// A source's pod, and since when it is as it is.
+#[derive(Debug)]
+struct Held {
+    pod: SourcePod,
+    received: Instant,
+}
+
+/// The kubelet's word on a pod's status.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The encoded Pod that has it.
+    pub pod: Bytes,
+    /// When it came in.
+    pub received: Instant,
 }
 
 /// The UIDs whose served state an update may have changed, and what each is now. In UID order.
@@ -19,24 +37,32 @@ pub(super) type Effects = Vec<(PodUid, Option<SourcePod>)>;
 
 impl Sources {
     /// Replaces the pods of one source. Of a UID that occurs twice the last one counts.
-    pub(super) fn set(&mut self, source: SourceId, pods: Vec<SourcePod>) -> Effects {
-        let new: HashMap<_, _> = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
-        let old = self.pods.entry(source).or_default();
-        let mut touched: BTreeSet<_> = old.keys().filter(|uid| !new.contains_key(*uid)).cloned().collect();
-        touched
-            .extend(new.iter().filter(|(uid, pod)| old.get(*uid) != Some(pod)).map(|(uid, _)| uid.clone()));
-        *old = new;
+    pub(super) fn set(&mut self, source: SourceId, pods: Vec<SourcePod>, now: Instant) -> Effects {
+        let held = self.pods.entry(source).or_default();
+        let mut old = std::mem::take(held);
+        let mut touched = BTreeSet::new();
+        for pod in pods {
+            let uid = pod.uid.clone();
+            match old.remove(&uid).filter(|old| old.pod == pod) {
+                Some(same) => held.insert(uid, same),
+                None => {
+                    touched.insert(uid.clone());
+                    held.insert(uid, Held { pod, received: now })
+                }
+            };
+        }
+        touched.extend(old.into_keys());
         touched.into_iter().map(|uid| (uid.clone(), self.served(&uid))).collect()
     }
 
     /// Adds or replaces one pod of a source.
-    pub(super) fn upsert(&mut self, source: SourceId, pod: SourcePod) -> Effects {
+    pub(super) fn upsert(&mut self, source: SourceId, pod: SourcePod, now: Instant) -> Effects {
         let uid = pod.uid.clone();
         let old = self.pods.entry(source).or_default();
-        if old.get(&uid) == Some(&pod) {
+        if old.get(&uid).is_some_and(|old| old.pod == pod) {
             return Effects::new();
         }
-        old.insert(uid.clone(), pod);
+        old.insert(uid.clone(), Held { pod, received: now });
         vec![(uid.clone(), self.served(&uid))]
     }
 
@@ -52,16 +78,50 @@ impl Sources {
     /// Lets the sources that gave `pod` hold these shared bytes of it, so that each pod is in memory once.
     pub(super) fn share(&mut self, uid: &PodUid, pod: &Bytes) {
         for held in self.pods.values_mut().filter_map(|pods| pods.get_mut(uid)) {
-            if held.pod == *pod {
-                held.pod = pod.clone();
+            if held.pod.pod == *pod {
+                held.pod.pod = pod.clone();
             }
         }
     }
 
     /// What is served of that UID.
     pub(super) fn served(&self, uid: &PodUid) -> Option<SourcePod> {
-        self.pods.values().find_map(|pods| pods.get(uid)).cloned()
+        self.pods.values().find_map(|pods| pods.get(uid)).map(|held| held.pod.clone())
     }
+
+    /// The UIDs of every pod that a source has, each once.
+    pub(super) fn uids(&self) -> BTreeSet<PodUid> {
+        self.pods.values().flat_map(HashMap::keys).cloned().collect()
+    }
+
+    /// The kubelet's word on that UID's status: from the kubelet itself before what it wrote to the API server; its
+    /// /pods tells of static pods at first hand, of all others only what came back from the API server (rule B.5.3).
+    pub(super) fn base(&self, uid: &PodUid) -> Option<Base> {
+        let of = |source| self.pods.get(&source).and_then(|pods| pods.get(uid));
+        let kubelet = of(SourceId::Kubelet);
+        let held = of(SourceId::Upstream)
+            .or_else(|| kubelet.filter(|held| is_static(&held.pod.pod)))
+            .or_else(|| of(SourceId::ApiServer))
+            .or(kubelet)?;
+        Some(Base { pod: held.pod.pod.clone(), received: held.received })
+    }
+}
+
+/// Whether the pod comes from the kubelet's own configuration, not from the API server (rule A.3.12).
+fn is_static(pod: &[u8]) -> bool {
+    const METADATA: u32 = 1;
+    const ANNOTATIONS: u32 = 12;
+    const CONFIG_SOURCE: &[u8] = b"kubernetes.io/config.source";
+    let messages = |bytes, number| {
+        let of_number = move |field: crate::wire::varint::Field<'_>| field.number == number;
+        Fields::new(bytes)
+            .filter_map(Result::ok)
+            .filter(move |field| of_number(*field))
+            .filter_map(|field| field.bytes())
+    };
+    messages(pod, METADATA).flat_map(|metadata| messages(metadata, ANNOTATIONS)).any(|entry| {
+        messages(entry, 1).any(|key| key == CONFIG_SOURCE) && !messages(entry, 2).any(|value| value == b"api")
+    })
 }
 
 #[cfg(test)]
@@ -79,9 +139,15 @@ mod tests {
     #[test]
     fn only_what_differs_is_touched() {
         let mut sources = Sources::default();
-        assert_eq!(sources.set(SourceId::Manifest, pods(&[("b", 1), ("a", 1), ("c", 1)])).len(), 3);
-        assert_eq!(sources.set(SourceId::Manifest, pods(&[("a", 1), ("b", 1), ("c", 1)])), []);
-        let effects = sources.set(SourceId::Manifest, pods(&[("a", 1), ("b", 2), ("d", 1)]));
+        assert_eq!(
+            sources.set(SourceId::Manifest, pods(&[("b", 1), ("a", 1), ("c", 1)]), Instant::now()).len(),
+            3
+        );
+        assert_eq!(
+            sources.set(SourceId::Manifest, pods(&[("a", 1), ("b", 1), ("c", 1)]), Instant::now()),
+            []
+        );
+        let effects = sources.set(SourceId::Manifest, pods(&[("a", 1), ("b", 2), ("d", 1)]), Instant::now());
         let summary: Vec<_> = effects.iter().map(|(uid, pod)| (uid.as_str(), pod.is_some())).collect();
         assert_eq!(summary, [("b", true), ("c", false), ("d", true)]);
     }
@@ -90,8 +156,11 @@ mod tests {
     fn single_pods_come_and_go() {
         let mut sources = Sources::default();
         let pod = pods(&[("a", 1)]).remove(0);
-        assert_eq!(sources.upsert(SourceId::Manifest, pod.clone()), [("a".into(), Some(pod.clone()))]);
-        assert_eq!(sources.upsert(SourceId::Manifest, pod), []);
+        assert_eq!(
+            sources.upsert(SourceId::Manifest, pod.clone(), Instant::now()),
+            [("a".into(), Some(pod.clone()))]
+        );
+        assert_eq!(sources.upsert(SourceId::Manifest, pod, Instant::now()), []);
         assert_eq!(sources.remove(SourceId::Manifest, "a".into()), [("a".into(), None)]);
         assert_eq!(sources.remove(SourceId::Manifest, "a".into()), []);
     }
@@ -99,7 +168,7 @@ mod tests {
     #[test]
     fn of_a_uid_given_twice_the_last_counts() {
         let mut sources = Sources::default();
-        let effects = sources.set(SourceId::Manifest, pods(&[("a", 1), ("a", 2)]));
+        let effects = sources.set(SourceId::Manifest, pods(&[("a", 1), ("a", 2)]), Instant::now());
         assert_eq!(effects, [("a".into(), pods(&[("a", 2)]).pop())]);
     }
 }

@@ -1,13 +1,24 @@
 //! What sources tell the store.
 
 use super::id::{Namespace, PodName, PodUid};
+use super::live::LiveStatus;
 use bytes::Bytes;
+use std::sync::Arc;
 
-/// A configured origin of pods. Its text is the name used by `--require`, `/readyz` and metrics.
+/// A configured origin of pods. Its text is the name used by `--require`, `/readyz` and metrics. Of a pod that several
+/// have, the first one's metadata and spec are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceId {
+    /// Another server of the Pods API: the kubelet's own.
+    Upstream,
+    /// The API server.
+    ApiServer,
+    /// The kubelet's /pods.
+    Kubelet,
     /// Static pod manifests.
     Manifest,
+    /// The container runtime: knows states, not pods.
+    Cri,
 }
 
 impl SourceId {
@@ -15,7 +26,11 @@ impl SourceId {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Upstream => "upstream",
+            Self::ApiServer => "apiserver",
+            Self::Kubelet => "kubelet",
             Self::Manifest => "manifest",
+            Self::Cri => "cri",
         }
     }
 }
@@ -57,5 +72,17 @@ pub enum Update {
         source: SourceId,
         /// Which pod.
         uid: PodUid,
+    },
+    /// What the container runtime has of some pods.
+    Live {
+        /// The pods that have changed.
+        pods: Vec<(PodUid, Arc<dyn LiveStatus>)>,
+    },
+    /// Everything that the container runtime has. The first one makes the source `cri` ready.
+    LiveSet {
+        /// Every pod of which it has anything, known to a source or not.
+        pods: Vec<(PodUid, Arc<dyn LiveStatus>)>,
+        /// Stands for every other pod, until the next update names it.
+        absent: Arc<dyn LiveStatus>,
     },
 }

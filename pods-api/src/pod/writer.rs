@@ -6,6 +6,7 @@
 use super::cell::Published;
 use super::change::Change;
 use super::id::{PodUid, Revision};
+use super::live::Live;
 use super::merge::{Effects, Sources};
 use super::readiness::Readiness;
 use super::record::{ByteMeter, Record};
@@ -14,6 +15,7 @@ use super::stats::StoreStats;
 use super::table::Table;
 use super::tombstone::{Tombstone, Tombstones};
 use super::update::{SourceId, SourcePod, Update};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -54,6 +56,7 @@ impl Now {
 #[derive(Debug)]
 pub struct Writer<S> {
     sources: Sources,
+    live: Live,
     table: Table,
     tombstones: Tombstones,
     tombstones_kept_for: Duration,
@@ -80,6 +83,7 @@ impl<S: EventSink> Writer<S> {
     ) -> Self {
         Self {
             sources: Sources::default(),
+            live: Live::default(),
             table: Table::default(),
             tombstones: Tombstones::default(),
             tombstones_kept_for,
@@ -101,10 +105,21 @@ impl<S: EventSink> Writer<S> {
             let effects = match update {
                 Update::Set { source, pods } => {
                     self.delivered.push(source);
-                    self.sources.set(source, pods)
+                    self.sources.set(source, pods, now.instant)
                 }
-                Update::Upsert { source, pod } => self.sources.upsert(source, pod),
+                Update::Upsert { source, pod } => self.sources.upsert(source, pod, now.instant),
                 Update::Remove { source, uid } => self.sources.remove(source, uid),
+                Update::Live { pods } => {
+                    let uids = self.live.update(pods);
+                    self.served(uids)
+                }
+                Update::LiveSet { pods, absent } => {
+                    self.delivered.push(SourceId::Cri);
+                    self.live.replace(pods, absent);
+                    let uids: BTreeSet<_> =
+                        self.sources.uids().into_iter().chain(self.live.leaving().cloned()).collect();
+                    self.served(uids)
+                }
             };
             self.apply_effects(effects, now);
         }
@@ -114,6 +129,11 @@ impl<S: EventSink> Writer<S> {
         }
         // After the publication: who sees the server ready must find the pods that made it so.
         self.delivered.drain(..).for_each(|source| self.readiness.delivered(source));
+    }
+
+    /// What the sources have of some pods now.
+    fn served(&self, uids: impl IntoIterator<Item = PodUid>) -> Effects {
+        uids.into_iter().map(|uid| (uid.clone(), self.sources.served(&uid))).collect()
     }
 
     /// When the next tombstone expires.
@@ -126,7 +146,9 @@ impl<S: EventSink> Writer<S> {
     fn apply_effects(&mut self, effects: Effects, now: Now) {
         let (mut added, mut modified) = (Vec::new(), Vec::new());
         for (uid, pod) in effects {
-            let old = self.table.get(uid.as_str()).map(|old| (old.namespace().clone(), old.name().clone()));
+            let shown = self.table.get(uid.as_str()).cloned();
+            let pod = self.live.stay(&uid, pod, shown.as_deref(), now);
+            let old = shown.map(|old| (old.namespace().clone(), old.name().clone()));
             match (old, pod) {
                 (Some(_), None) => self.delete(&uid, now),
                 (Some(old), Some(pod)) if old == (pod.namespace.clone(), pod.name.clone()) => {
@@ -141,7 +163,12 @@ impl<S: EventSink> Writer<S> {
                 (None, None) => {}
             }
         }
-        added.iter().chain(&modified).for_each(|pod| self.upsert(pod, now));
+        for pod in added.into_iter().chain(modified) {
+            let shown = self.table.get(pod.uid.as_str()).cloned();
+            let base = self.sources.base(&pod.uid);
+            let pod = self.live.overlay(pod, base, shown.as_deref(), now);
+            self.upsert(&pod, now);
+        }
     }
 
     fn upsert(&mut self, pod: &SourcePod, now: Now) {

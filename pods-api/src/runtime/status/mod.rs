@@ -18,7 +18,7 @@ mod probes;
 mod qos;
 mod resources;
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;
 #[cfg(test)]
 mod tests;
 mod view;

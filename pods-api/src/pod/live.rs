@@ -1,0 +1,364 @@
+//! What the container runtime adds to the sources' pods: their live status, and whether one may leave yet.
+//!
+//! The store's thread owns this. What the runtime says comes as trait objects, so that this room knows nothing of
+//! container runtimes: they are kept by UID and asked again whenever the source's pod changes, so that a status is
+//! always about the newest of both.
+
+use super::id::PodUid;
+use super::merge::Base;
+use super::record::Record;
+use super::update::SourcePod;
+use super::writer::Now;
+use crate::wire::DecodeError;
+use crate::wire::splice::PodEdit;
+use crate::wire::varint::Fields;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What Kubernetes gives a pod to end when its spec says nothing, in seconds.
+const DEFAULT_GRACE_PERIOD_SECONDS: i64 = 30;
+
+/// What the runtime has of one pod.
+pub trait LiveStatus: Debug + Send + Sync {
+    /// The encoded PodStatus to show; `None` where none can be worked out, and the source's stands.
+    fn status(&self, inputs: &LiveInputs<'_>) -> Option<Bytes>;
+
+    /// Whether the runtime still runs anything of the pod, so that it cannot leave.
+    fn is_running(&self) -> bool;
+}
+
+/// What a live status is worked out from, beside the runtime.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveInputs<'a> {
+    /// The encoded Pod as the source has it.
+    pub pod: &'a [u8],
+    /// What the kubelet said of the pod's status, if a source of its words has the pod.
+    pub base: Option<&'a Base>,
+    /// The encoded Pod shown last.
+    pub previous: Option<&'a [u8]>,
+    /// The time.
+    pub now: Now,
+}
+
+/// What the runtime says of all pods, and the pods that stay on its account.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    views: HashMap<PodUid, Arc<dyn LiveStatus>>,
+    /// Stands for a pod of which the runtime has nothing; there once all that it has is known.
+    absent: Option<Arc<dyn LiveStatus>>,
+    /// The kubelet's last word on each pod that it ever had one on.
+    bases: HashMap<PodUid, Base>,
+    /// Pods that no source has any more while the runtime still runs them.
+    leaving: HashMap<PodUid, SourcePod>,
+}
+
+impl Live {
+    /// Takes in what the runtime has of some pods. Returns their UIDs.
+    pub(super) fn update(&mut self, pods: Vec<(PodUid, Arc<dyn LiveStatus>)>) -> Vec<PodUid> {
+        let uids = pods.iter().map(|(uid, _)| uid.clone()).collect();
+        self.views.extend(pods);
+        uids
+    }
+
+    /// Takes in everything that the runtime has; `absent` stands for all other pods.
+    pub(super) fn replace(&mut self, pods: Vec<(PodUid, Arc<dyn LiveStatus>)>, absent: Arc<dyn LiveStatus>) {
+        self.views = pods.into_iter().collect();
+        self.absent = Some(absent);
+    }
+
+    /// The UIDs of the pods that stay on the runtime's account.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &PodUid> {
+        self.leaving.keys()
+    }
+
+    /// What is to be served of a pod: the source's, or, while the runtime still runs it, what was served last with a
+    /// deletion timestamp. A source that has the pod again takes it back.
+    pub(super) fn stay(
+        &mut self,
+        uid: &PodUid,
+        served: Option<SourcePod>,
+        shown: Option<&Record>,
+        now: Now,
+    ) -> Option<SourcePod> {
+        if served.is_some() {
+            self.leaving.remove(uid);
+            return served;
+        }
+        if !self.view(uid).is_some_and(|view| view.is_running()) {
+            self.leaving.remove(uid);
+            self.bases.remove(uid);
+            return None;
+        }
+        if !self.leaving.contains_key(uid) {
+            let shown = shown?;
+            let pod = SourcePod {
+                uid: uid.clone(),
+                namespace: shown.namespace().clone(),
+                name: shown.name().clone(),
+                pod: with_deletion_timestamp(&shown.pod(), now).unwrap_or_else(|_| shown.pod()),
+            };
+            self.leaving.insert(uid.clone(), pod);
+        }
+        self.leaving.get(uid).cloned()
+    }
+
+    /// The pod with its live status in it, or as it is where the runtime has not been read yet.
+    pub(super) fn overlay(
+        &mut self,
+        pod: SourcePod,
+        base: Option<Base>,
+        shown: Option<&Record>,
+        now: Now,
+    ) -> SourcePod {
+        if let Some(base) = &base {
+            self.bases.insert(pod.uid.clone(), base.clone());
+        }
+        let Some(view) = self.view(&pod.uid) else { return pod };
+        let last = || self.bases.get(&pod.uid).filter(|_| self.leaving.contains_key(&pod.uid));
+        let base = base.as_ref().or_else(last);
+        let previous = shown.map(Record::pod);
+        let inputs = LiveInputs { pod: &pod.pod, base, previous: previous.as_deref(), now };
+        let Some(status) = view.status(&inputs) else { return pod };
+        match PodEdit::new(&pod.pod).status(&status).finish() {
+            Ok(bytes) => SourcePod { pod: bytes, ..pod },
+            // Unreadable pods are the writer's to report.
+            Err(_) => pod,
+        }
+    }
+
+    fn view(&self, uid: &PodUid) -> Option<&Arc<dyn LiveStatus>> {
+        self.views.get(uid).or(self.absent.as_ref())
+    }
+}
+
+/// The pod with `metadata.deletionTimestamp`: its own, else the end of its grace period as of now.
+fn with_deletion_timestamp(pod: &Bytes, now: Now) -> Result<Bytes, DecodeError> {
+    const METADATA: u32 = 1;
+    const SPEC: u32 = 2;
+    const DELETION_TIMESTAMP: u32 = 9;
+    const TERMINATION_GRACE_PERIOD_SECONDS: u32 = 4;
+    let mut grace = DEFAULT_GRACE_PERIOD_SECONDS;
+    for field in Fields::new(pod) {
+        let field = field?;
+        let Some(message) = field.bytes() else { continue };
+        for inner in Fields::new(message) {
+            let inner = inner?;
+            match (field.number, inner.number, inner.varint()) {
+                (METADATA, DELETION_TIMESTAMP, None) => return Ok(pod.clone()),
+                // An int64 in two's complement; a negative one is as good as none.
+                (SPEC, TERMINATION_GRACE_PERIOD_SECONDS, Some(seconds)) => grace = (seconds as i64).max(0),
+                _ => {}
+            }
+        }
+    }
+    PodEdit::new(pod).deletion_timestamp(now.unix_seconds.saturating_add(grace)).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::PodSketch;
+    use crate::pod::{
+        ByteMeter, ChangeKind, EventSink, Published, Readiness, Snapshot, SourceId, StoreStats, Update,
+    };
+    use crate::pod::{Change, Writer};
+    use pods_api_proto::k8s::io::api::core::v1;
+    use prost::Message as _;
+    use std::sync::Mutex;
+    use std::time::{Duration, Instant};
+
+    /// Shows its text as the phase, and what it was given: base, shown before.
+    #[derive(Debug)]
+    struct Stub(&'static str, bool);
+
+    impl LiveStatus for Stub {
+        fn status(&self, inputs: &LiveInputs<'_>) -> Option<Bytes> {
+            let phase =
+                |pod: &[u8]| v1::Pod::decode(pod).unwrap().status.unwrap_or_default().phase().to_owned();
+            let base = inputs.base.map_or(String::new(), |base| format!(" base={}", phase(&base.pod)));
+            let status = v1::PodStatus { phase: Some(format!("{}{base}", self.0)), ..Default::default() };
+            (!self.0.is_empty()).then(|| status.encode_to_vec().into())
+        }
+
+        fn is_running(&self) -> bool {
+            self.1
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Recorder(Arc<Mutex<Vec<String>>>);
+
+    impl EventSink for Recorder {
+        fn publish(&mut self, _: &Snapshot, changes: &[Arc<Change>]) {
+            let text = |change: &Arc<Change>| {
+                let pod = v1::Pod::decode(&*change.record().pod()).unwrap();
+                let deletion = pod.metadata.and_then(|metadata| metadata.deletion_timestamp);
+                let deletion = deletion.map_or(String::new(), |time| format!(" deletion={}", time.seconds()));
+                let phase = pod.status.unwrap_or_default().phase.unwrap_or_default();
+                match change.kind() {
+                    ChangeKind::Deleted => format!("deleted {}", change.record().uid()),
+                    kind => format!("{kind:?} {} {phase}{deletion}", change.record().uid()).to_lowercase(),
+                }
+            };
+            self.0.lock().unwrap().extend(changes.iter().map(text));
+        }
+    }
+
+    struct Fixture {
+        writer: Writer<Recorder>,
+        events: Recorder,
+        readiness: Arc<Readiness>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let (events, readiness) = (Recorder::default(), Arc::new(Readiness::new([SourceId::Cri])));
+            let writer = Writer::new(
+                Arc::new(Published::new(Arc::default())),
+                readiness.clone(),
+                Arc::new(StoreStats::default()),
+                ByteMeter::default(),
+                Duration::from_secs(60),
+                events.clone(),
+            );
+            Self { writer, events, readiness }
+        }
+
+        fn apply(&mut self, update: Update) -> Vec<String> {
+            self.writer.apply([update], Now { instant: Instant::now(), unix_seconds: 1_000 });
+            std::mem::take(&mut self.events.0.lock().unwrap())
+        }
+
+        fn source(&mut self, source: SourceId, uids: &[&str]) -> Vec<String> {
+            let pods = uids.iter().map(|uid| PodSketch::new(uid).source_pod()).collect();
+            self.apply(Update::Set { source, pods })
+        }
+
+        fn live(&mut self, pods: &[(&str, &'static str, bool)]) -> Vec<String> {
+            self.apply(Update::Live { pods: views(pods) })
+        }
+
+        fn live_set(&mut self, pods: &[(&str, &'static str, bool)]) -> Vec<String> {
+            self.apply(Update::LiveSet { pods: views(pods), absent: Arc::new(Stub("absent", false)) })
+        }
+    }
+
+    fn views(pods: &[(&str, &'static str, bool)]) -> Vec<(PodUid, Arc<dyn LiveStatus>)> {
+        let view = |(uid, phase, is_running): &(&str, &'static str, bool)| {
+            let stub: Arc<dyn LiveStatus> = Arc::new(Stub(phase, *is_running));
+            (PodUid::from(*uid), stub)
+        };
+        pods.iter().map(view).collect()
+    }
+
+    #[test]
+    fn status_is_laid_over_pods_of_any_source_in_any_order() {
+        let mut fixture = Fixture::new();
+        assert_eq!(fixture.source(SourceId::Manifest, &["a", "b"]), ["added a running", "added b running"]);
+        assert_eq!(fixture.readiness.waiting_for(), ["cri"]);
+        // What no source has is not served (rules C.1.7, C.11.4), but remembered.
+        let events = fixture.live_set(&[("a", "one", true), ("c", "orphan", true)]);
+        assert_eq!(events, ["modified a one", "modified b absent"]);
+        assert!(fixture.readiness.is_ready());
+        assert_eq!(fixture.source(SourceId::Manifest, &["a", "b", "c"]), ["added c orphan"]);
+        assert_eq!(fixture.live(&[("a", "two", true), ("b", "absent", false)]), ["modified a two"]);
+        // A status that cannot be worked out leaves the source's.
+        assert_eq!(fixture.live(&[("a", "", true)]), ["modified a running"]);
+        assert_eq!(fixture.live_set(&[]), ["modified a absent", "modified c absent"]);
+    }
+
+    #[test]
+    fn pod_stays_with_a_deletion_timestamp_while_the_runtime_runs_it() {
+        let mut fixture = Fixture::new();
+        fixture.source(SourceId::Manifest, &["a", "b"]);
+        fixture.live_set(&[("a", "running", true)]);
+        assert_eq!(
+            fixture.source(SourceId::Manifest, &[]),
+            ["deleted b", "modified a running deletion=1030"]
+        );
+        assert_eq!(fixture.live(&[("a", "ending", true)]), ["modified a ending deletion=1030"]);
+        assert_eq!(fixture.live_set(&[("a", "ending", true)]), [] as [&str; 0]);
+        // A source brings it back: the timestamp is withdrawn.
+        assert_eq!(fixture.source(SourceId::Manifest, &["a"]), ["modified a ending"]);
+        fixture.source(SourceId::Manifest, &[]);
+        assert_eq!(fixture.live_set(&[("a", "ended", false)]), ["deleted a"]);
+        assert_eq!(fixture.live_set(&[]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn deletion_timestamp_of_the_source_is_kept_and_its_grace_period_counts() {
+        let now = Now { instant: Instant::now(), unix_seconds: 1_000 };
+        let deletion = |pod: &v1::Pod| {
+            let bytes = with_deletion_timestamp(&pod.encode_to_vec().into(), now).unwrap();
+            v1::Pod::decode(&*bytes).unwrap().metadata.unwrap().deletion_timestamp.unwrap().seconds()
+        };
+        let mut pod = v1::Pod { spec: Some(v1::PodSpec::default()), ..Default::default() };
+        assert_eq!(deletion(&pod), 1_030);
+        pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(5);
+        assert_eq!(deletion(&pod), 1_005);
+        pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(-5);
+        assert_eq!(deletion(&pod), 1_000);
+        let time = pods_api_proto::k8s::io::apimachinery::pkg::apis::meta::v1::Time {
+            seconds: Some(7),
+            nanos: None,
+        };
+        pod.metadata.get_or_insert_default().deletion_timestamp = Some(time);
+        assert_eq!(deletion(&pod), 7);
+    }
+
+    #[test]
+    fn same_name_under_a_new_uid_is_listed_beside_the_old_one_while_it_runs() {
+        // Rules C.11.5, E.7.11.
+        let mut fixture = Fixture::new();
+        let web = |uid: &str| PodSketch::new(uid).name("web-0").source_pod();
+        let set = |uid: &str| Update::Set { source: SourceId::Manifest, pods: vec![web(uid)] };
+        fixture.apply(set("old"));
+        fixture.live_set(&[("old", "running", true)]);
+        assert_eq!(fixture.apply(set("new")), ["added new absent", "modified old running deletion=1030"]);
+        assert_eq!(fixture.live(&[("old", "ended", false)]), ["deleted old"]);
+    }
+
+    #[test]
+    fn kubelets_word_is_the_base_and_stays_so_while_the_pod_leaves() {
+        let mut fixture = Fixture::new();
+        let told = |phase: &str| {
+            let sketch = PodSketch::new("a").source_pod();
+            let mut pod = v1::Pod::decode(&*sketch.pod).unwrap();
+            pod.status = Some(v1::PodStatus { phase: Some(phase.to_owned()), ..Default::default() });
+            SourcePod { pod: pod.encode_to_vec().into(), ..sketch }
+        };
+        let set = |source, phase| Update::Set { source, pods: vec![told(phase)] };
+        fixture.apply(set(SourceId::Manifest, "Pending"));
+        // A manifest's status is nobody's word.
+        assert_eq!(fixture.live_set(&[("a", "x", true)]), ["modified a x"]);
+        assert_eq!(fixture.apply(set(SourceId::ApiServer, "api")), ["modified a x base=api"]);
+        // Rule B.5.3: of a pod that is not static the API server tells first.
+        assert_eq!(fixture.apply(set(SourceId::Kubelet, "kubelet")), [] as [&str; 0]);
+        assert_eq!(fixture.apply(set(SourceId::Upstream, "upstream")), ["modified a x base=upstream"]);
+        for source in [SourceId::Upstream, SourceId::Kubelet, SourceId::Manifest] {
+            fixture.source(source, &[]);
+        }
+        assert_eq!(fixture.source(SourceId::ApiServer, &[]), ["modified a x base=api deletion=1030"]);
+    }
+
+    #[test]
+    fn kubelets_own_list_tells_first_of_static_pods() {
+        let mut fixture = Fixture::new();
+        let told = |phase: &str| {
+            let sketch = PodSketch::new("a").source_pod();
+            let mut pod = v1::Pod::decode(&*sketch.pod).unwrap();
+            let annotations = &mut pod.metadata.as_mut().unwrap().annotations;
+            annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+            pod.status = Some(v1::PodStatus { phase: Some(phase.to_owned()), ..Default::default() });
+            SourcePod { pod: pod.encode_to_vec().into(), ..sketch }
+        };
+        fixture.live_set(&[("a", "x", true)]);
+        for (source, phase) in [(SourceId::ApiServer, "api"), (SourceId::Kubelet, "kubelet")] {
+            fixture.apply(Update::Set { source, pods: vec![told(phase)] });
+        }
+        let shown = fixture.apply(Update::Live { pods: views(&[("a", "y", true)]) });
+        assert_eq!(shown, ["modified a y base=kubelet"]);
+    }
+}

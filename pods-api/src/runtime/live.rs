@@ -1,0 +1,190 @@
+//! One pod's runtime state as the store asks for it: decodes, applies the status rules, encodes. Runs on the store's
+//! thread; shares nothing mutable with the `runtime` thread but the divergence counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use pods_api_proto::k8s::io::api::core::v1;
+use prost::Message as _;
+
+use super::status::{Field, NodeFacts, RuntimePod, StatusInputs, derive, divergence};
+use crate::pod::{Base, LiveInputs, LiveStatus};
+use crate::wire::varint::Fields;
+
+/// Field 3 of Pod.
+const STATUS: u32 = 3;
+/// The last field of PodStatus that this build knows.
+const LAST_KNOWN_STATUS_FIELD: u32 = 22;
+
+/// How often the kubelet's status differed from the one derived from the runtime, by field.
+///
+/// Counted on the store's thread, read by scrapes: each counter on its own, so Relaxed is enough.
+#[derive(Debug, Default)]
+pub struct Divergences([AtomicU64; Field::ALL.len()]);
+
+impl Divergences {
+    fn count(&self, field: Field) {
+        self.0[field as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Every field with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Field, u64)> {
+        Field::ALL.iter().map(|field| (*field, self.0[*field as usize].load(Ordering::Relaxed)))
+    }
+}
+
+/// What is the same for all pods.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    /// The scheme of `containerID`.
+    pub(super) runtime_name: String,
+    pub(super) node: NodeFacts,
+    pub(super) divergences: Arc<Divergences>,
+}
+
+/// A pod's runtime state, ready to be asked for the pod's status.
+#[derive(Debug)]
+pub(super) struct LivePod {
+    runtime: RuntimePod,
+    surroundings: Arc<Surroundings>,
+}
+
+impl LivePod {
+    pub(super) fn new(runtime: RuntimePod, surroundings: Arc<Surroundings>) -> Self {
+        Self { runtime, surroundings }
+    }
+}
+
+impl LiveStatus for LivePod {
+    fn status(&self, inputs: &LiveInputs<'_>) -> Option<Bytes> {
+        let pod = v1::Pod::decode(inputs.pod)
+            .inspect_err(|error| tracing::debug!(%error, "pod cannot be decoded: its status stays as it is"))
+            .ok()?;
+        let base_bytes = inputs.base.and_then(|base| status_of(&base.pod));
+        let base = base_bytes.and_then(|status| v1::PodStatus::decode(status).ok());
+        let previous = inputs.previous.and_then(status_of);
+        let previous = previous.and_then(|status| v1::PodStatus::decode(status).ok());
+        let is_base_newer =
+            inputs.base.is_some_and(|Base { received, .. }| *received > self.runtime.read_began());
+        let inputs = StatusInputs {
+            pod: &pod,
+            base: base.as_ref(),
+            is_base_newer,
+            previous: previous.as_ref(),
+            runtime: &self.runtime,
+            runtime_name: &self.surroundings.runtime_name,
+            node: &self.surroundings.node,
+            now: inputs.now.unix_seconds,
+        };
+        let status = derive(&inputs);
+        // The kubelet has just spoken, so both are of one time: later the runtime's view runs ahead of its words.
+        if is_base_newer {
+            divergence(&inputs).into_iter().for_each(|field| self.surroundings.divergences.count(field));
+        }
+        let base_bytes = base_bytes.filter(|_| base.is_some());
+        if let Some(bytes) = base_bytes.filter(|_| base.as_ref() == Some(&status)) {
+            return Some(Bytes::copy_from_slice(bytes));
+        }
+        let mut encoded = status.encode_to_vec();
+        base_bytes.into_iter().for_each(|bytes| put_unknown_fields(&mut encoded, bytes));
+        Some(encoded.into())
+    }
+
+    fn is_running(&self) -> bool {
+        self.runtime.is_running()
+    }
+}
+
+/// The encoded status of an encoded Pod.
+fn status_of(pod: &[u8]) -> Option<&[u8]> {
+    Fields::new(pod).filter_map(Result::ok).filter(|field| field.number == STATUS).last()?.bytes()
+}
+
+/// Carries over what a newer kubelet says in fields that this build does not know.
+fn put_unknown_fields(encoded: &mut Vec<u8>, base: &[u8]) {
+    for field in Fields::new(base).filter_map(Result::ok) {
+        if field.number > LAST_KNOWN_STATUS_FIELD {
+            encoded.extend_from_slice(field.raw);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::status::testing::{pod, status, view};
+    use super::*;
+    use crate::pod::Now;
+
+    fn live(view: super::super::status::testing::View, divergences: &Arc<Divergences>) -> LivePod {
+        let surroundings = Surroundings {
+            runtime_name: "containerd".to_owned(),
+            node: NodeFacts::default(),
+            divergences: divergences.clone(),
+        };
+        LivePod::new(view.build(), Arc::new(surroundings))
+    }
+
+    fn ask(live: &LivePod, base: Option<(&v1::PodStatus, &[u8], Instant)>) -> Vec<u8> {
+        let pod = pod().regular("a").build();
+        let base = base.map(|(status, unknown, received)| {
+            let mut status = status.encode_to_vec();
+            status.extend_from_slice(unknown);
+            let mut pod = pod.encode_to_vec();
+            crate::wire::varint::put_length_field(&mut pod, STATUS, &status);
+            Base { pod: pod.into(), received }
+        });
+        let inputs = LiveInputs {
+            pod: &pod.encode_to_vec(),
+            base: base.as_ref(),
+            previous: None,
+            now: Now { instant: Instant::now(), unix_seconds: 1 },
+        };
+        live.status(&inputs).unwrap().to_vec()
+    }
+
+    fn runs() -> super::super::status::testing::View {
+        view().ready("s").running("a", "a0")
+    }
+
+    #[test]
+    fn unknown_fields_of_the_kubelets_status_survive() {
+        let unknown = [0xfa, 0x3e, 0x01, b'x'];
+        let base = status("Running").running("a", "a0").ready().pod_ips(&["10.0.0.1"]).build();
+        let received = Instant::now();
+        let divergences = Arc::default();
+        let kept = ask(&live(runs(), &divergences), Some((&base, &unknown, received)));
+        assert_eq!(kept, [&base.encode_to_vec()[..], &unknown].concat(), "the kubelet's own bytes");
+        let ended = view().ready("s").exited("a", "a0", 1);
+        let overlaid = ask(&live(ended, &divergences), Some((&base, &unknown, received)));
+        assert!(overlaid.ends_with(&unknown));
+        assert_eq!(v1::PodStatus::decode(&*overlaid).unwrap().container_statuses[0].ready(), false);
+    }
+
+    #[test]
+    fn divergence_is_counted_when_the_kubelet_speaks_after_the_read() {
+        let base = status("Pending").running("a", "a0").ready().pod_ips(&["10.0.0.1"]).build();
+        let divergences = Arc::new(Divergences::default());
+        let live = live(runs(), &divergences);
+        let count = || divergences.iter().find(|(field, _)| *field == Field::Phase).unwrap().1;
+        let before = live.runtime.read_began().checked_sub(Duration::from_secs(1)).unwrap();
+        ask(&live, Some((&base, &[], before)));
+        assert_eq!(count(), 0, "the runtime's view runs ahead");
+        ask(&live, Some((&base, &[], live.runtime.read_began() + Duration::from_secs(1))));
+        assert_eq!(count(), 1);
+    }
+
+    #[test]
+    fn unreadable_pod_has_no_status() {
+        let live = live(runs(), &Arc::default());
+        let inputs = LiveInputs {
+            pod: &[0x0a, 0xff],
+            base: None,
+            previous: None,
+            now: Now { instant: Instant::now(), unix_seconds: 1 },
+        };
+        assert_eq!(live.status(&inputs), None);
+    }
+}
