@@ -64,6 +64,8 @@ pub(super) struct Files {
     /// When the pods published last were first seen (rule A.3.10).
     seen: HashMap<PodUid, Arc<str>>,
     published: Option<Vec<Arc<Loaded>>>,
+    /// Names that are no regular files, so that each is told once.
+    skipped: HashSet<OsString>,
     /// Files that lose their pod to another one, so that each is warned of once.
     losing: HashSet<OsString>,
     next_contest: Option<Instant>,
@@ -78,6 +80,7 @@ impl Files {
             files: BTreeMap::new(),
             seen: HashMap::new(),
             published: None,
+            skipped: HashSet::new(),
             losing: HashSet::new(),
             next_contest: None,
         }
@@ -101,6 +104,7 @@ impl Files {
     pub(super) fn rescan(&mut self, names: &[OsString], now: Instant, skip: impl Fn(&OsStr) -> bool) {
         let listed: HashSet<&OsStr> = names.iter().map(OsString::as_os_str).collect();
         self.files.retain(|name, _| listed.contains(name.as_os_str()) || skip(name));
+        self.skipped.retain(|name| listed.contains(name.as_os_str()));
         for name in names {
             if !skip(name) {
                 self.look_at(name, now, true);
@@ -139,7 +143,8 @@ impl Files {
                 self.files.remove(name);
             }
             Outcome::NotAFile(kind) => {
-                if self.files.remove(name).is_some() || !trust_stamp {
+                self.files.remove(name);
+                if self.skipped.insert(name.to_owned()) {
                     tracing::info!(path = %path.display(), ?kind, "not a regular file, skipped");
                 }
             }

@@ -88,7 +88,7 @@ impl ManifestSource {
         let config = ManifestConfig { path, ..config };
         let status = Arc::new(ManifestStatus::default());
         let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let worker = worker::Worker::new(config, Arc::clone(&status), sink);
+        let worker = worker::Worker::new(config, Arc::clone(&status), watch::inotify, sink);
         let thread = std::thread::Builder::new().name("manifest".to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || worker.run(&stop)

@@ -24,7 +24,7 @@ pub struct ManifestStatus {
 pub struct ManifestReport {
     /// When the path was last scanned in full; `None` before the first time.
     pub last_scan: Option<Instant>,
-    /// Why the path itself cannot be used, or that it is missing.
+    /// That the path is missing, cannot be used, or cannot be watched for changes.
     pub path_problem: Option<String>,
     /// Candidate files.
     pub files: usize,

@@ -338,6 +338,30 @@ fn a_change_without_an_event_is_found_by_the_rescan() {
 }
 
 #[test]
+fn without_inotify_the_rescans_go_on() {
+    // Nodes with many containers run out of inotify instances.
+    let bench = Bench::new();
+    bench.write("a", &manifest("a", "1"));
+    let mut config = ManifestConfig::new(bench.path(""), "n".into());
+    config.rescan = Duration::from_millis(20);
+    let status = Arc::new(ManifestStatus::default());
+    let (sender, sets) = std::sync::mpsc::channel();
+    let sink = move |update| sender.send(set_of(update)).unwrap();
+    let worker = worker::Worker::new(config, Arc::clone(&status), || Err(rustix::io::Errno::MFILE), sink);
+    let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.run(&stop));
+        assert_eq!(sets.recv_timeout(DEADLINE).unwrap().iter().map(describe).collect::<Vec<_>>(), ["a-n 1"]);
+        bench.write("a", &manifest("a", "2"));
+        let second = sets.recv_timeout(DEADLINE);
+        rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
+        assert_eq!(second.unwrap().iter().map(describe).collect::<Vec<_>>(), ["a-n 2"]);
+    });
+    let problem = status.report().path_problem.clone().unwrap();
+    assert!(problem.contains("there are no events"), "{problem}");
+}
+
+#[test]
 fn one_file_is_a_source_too() {
     // Rules A.1.1 and A.1.9.
     let mut bench = Bench::new();

@@ -34,7 +34,8 @@ pub(super) enum Signal {
 
 /// Open watches on one path.
 pub(super) struct Watch {
-    inotify: OwnedFd,
+    /// Where events come from, or why none do: dense nodes run out of inotify instances and watches.
+    inotify: Result<OwnedFd, Errno>,
     path: PathBuf,
     kind: PathKind,
     /// The directory's watch and identity; `None` if the path is a file or missing.
@@ -43,34 +44,56 @@ pub(super) struct Watch {
     parent: Option<i32>,
 }
 
+/// Makes an inotify instance.
+pub(super) fn inotify() -> Result<OwnedFd, Errno> {
+    inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
+}
+
 type Identity = (u64, u64);
 
 impl Watch {
-    /// Watches `path`, an absolute path, whatever it is.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let entries = WatchFlags::CREATE
-            | WatchFlags::MOVED_TO
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::DELETE
-            | WatchFlags::MODIFY
-            | WatchFlags::CLOSE_WRITE
-            | WatchFlags::ATTRIB;
-        let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        // The parent first: what happens to the path after this is seen.
-        let parent = path.parent().filter(|parent| *parent != path);
-        let parent = parent.and_then(|parent| inotify::add_watch(&inotify, parent, entries | itself).ok());
-        let kind = kind_of(path)?;
-        let directory = match kind {
-            PathKind::Directory => {
-                // In this order: if the path changes in between, the identity is that of the newer directory, and
-                // the parent's event or the next rescan opens the watch again.
-                let watch = inotify::add_watch(&inotify, path, entries | itself)?;
-                Some((watch, identity(path)?))
-            }
-            PathKind::File | PathKind::Missing | PathKind::Other => None,
+    /// Watches `path`, an absolute path, whatever it is. Without events (`inotify` failed, or the directory cannot be
+    /// watched) the result still says what the path is, so that it can be scanned.
+    pub(super) fn open(path: &Path, inotify: Result<OwnedFd, Errno>) -> io::Result<Self> {
+        let mut watch =
+            Self { inotify, path: path.to_owned(), kind: PathKind::Missing, directory: None, parent: None };
+        let add = |inotify: &OwnedFd, path: &Path| {
+            let entries = WatchFlags::CREATE
+                | WatchFlags::MOVED_TO
+                | WatchFlags::MOVED_FROM
+                | WatchFlags::DELETE
+                | WatchFlags::MODIFY
+                | WatchFlags::CLOSE_WRITE
+                | WatchFlags::ATTRIB;
+            let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+            inotify::add_watch(inotify, path, entries | itself)
         };
-        Ok(Self { inotify, path: path.to_owned(), kind, directory, parent })
+        // The parent first: what happens to the path after this is seen.
+        if let (Ok(inotify), Some(parent)) = (&watch.inotify, path.parent()) {
+            watch.parent = add(inotify, parent).ok();
+        }
+        watch.kind = kind_of(path)?;
+        if watch.kind == PathKind::Directory
+            && let Ok(inotify) = &watch.inotify
+        {
+            // In this order: if the path changes in between, the identity is that of the newer directory, and the
+            // parent's event or the next rescan opens the watch again.
+            match add(inotify, path) {
+                Ok(id) => watch.directory = Some((id, identity(path)?)),
+                Err(error) => watch.inotify = Err(error),
+            }
+        }
+        Ok(watch)
+    }
+
+    /// Why there are no events, if there are none.
+    pub(super) fn blindness(&self) -> Option<Errno> {
+        self.inotify.as_ref().err().copied()
+    }
+
+    /// What to wait for before [`Watch::read`].
+    pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.inotify.as_ref().ok().map(AsFd::as_fd)
     }
 
     /// What the path was when it was opened.
@@ -81,7 +104,8 @@ impl Watch {
     /// Whether the path still leads to what is watched.
     pub(super) fn is_current(&self) -> bool {
         let kind = kind_of(&self.path).unwrap_or(PathKind::Other);
-        kind == self.kind
+        self.inotify.is_ok()
+            && kind == self.kind
             && self
                 .directory
                 .as_ref()
@@ -90,8 +114,9 @@ impl Watch {
 
     /// Reads the events that are there; never waits.
     pub(super) fn read(&self, mut on_signal: impl FnMut(Signal)) -> io::Result<()> {
+        let Ok(inotify) = &self.inotify else { return Ok(()) };
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
-        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut reader = inotify::Reader::new(inotify, &mut buffer);
         loop {
             let event = match reader.next() {
                 Ok(event) => event,
@@ -142,12 +167,6 @@ impl Watch {
             }
             _ => None,
         }
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
     }
 }
 

@@ -24,6 +24,8 @@ const PATH_ABSENCE: Duration = Duration::from_millis(100);
 pub(super) struct Worker<S> {
     config: Arc<ManifestConfig>,
     filter: NameFilter,
+    /// Makes an inotify instance; tests make none.
+    inotify: fn() -> Result<OwnedFd, Errno>,
     status: Arc<ManifestStatus>,
     sink: S,
     files: Files,
@@ -41,12 +43,18 @@ pub(super) struct Worker<S> {
 }
 
 impl<S: FnMut(Update)> Worker<S> {
-    pub(super) fn new(config: ManifestConfig, status: Arc<ManifestStatus>, sink: S) -> Self {
+    pub(super) fn new(
+        config: ManifestConfig,
+        status: Arc<ManifestStatus>,
+        inotify: fn() -> Result<OwnedFd, Errno>,
+        sink: S,
+    ) -> Self {
         let config = Arc::new(config);
         Self {
             filter: NameFilter::new(&config.extensions),
             files: Files::new(Arc::clone(&config), Arc::clone(&status)),
             config,
+            inotify,
             status,
             sink,
             settle: Settle::default(),
@@ -84,7 +92,8 @@ impl<S: FnMut(Update)> Worker<S> {
             Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-        fds.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
+        let events = self.watch.as_ref().and_then(Watch::events);
+        fds.extend(events.iter().map(|events| PollFd::new(events, PollFlags::IN)));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) => !fds[0].revents().is_empty(),
             Err(Errno::INTR) => false,
@@ -157,7 +166,7 @@ impl<S: FnMut(Update)> Worker<S> {
         self.retry_at = None;
         self.next_rescan = None;
         self.settle.clear();
-        self.watch = match Watch::open(&self.config.path) {
+        self.watch = match Watch::open(&self.config.path, (self.inotify)()) {
             Ok(watch) => Some(watch),
             Err(error) => return self.fail(&format!("cannot be watched: {error}"), now),
         };
@@ -192,8 +201,18 @@ impl<S: FnMut(Update)> Worker<S> {
         let (settle, limit) = (&self.settle, self.config.retention);
         self.files.rescan(&names, now, |name| settle.is_settling(name, limit, now));
         self.status.rescans.add(1);
-        if self.path_problem.take().is_some() {
-            tracing::info!(path = %self.config.path.display(), files = names.len(), "manifests are there again");
+        match self.watch.as_ref().and_then(Watch::blindness) {
+            Some(error) => {
+                let error = std::io::Error::from(error);
+                self.set_problem(&format!(
+                    "is scanned every {:?} only, there are no events: {error}",
+                    self.config.rescan
+                ));
+            }
+            None if self.path_problem.take().is_some() => {
+                tracing::info!(path = %self.config.path.display(), files = names.len(), "manifests are there again");
+            }
+            None => {}
         }
         (self.missing_since, self.backoff) = (None, MISSING_RETRY);
         self.last_scan = Some(now);

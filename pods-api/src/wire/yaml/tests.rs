@@ -222,7 +222,7 @@ fn repetitive_text_ends_in_time_linear_in_its_length() {
     for text in ["[", "{", "- ", "? ", "a: ", "&a ", "*a ", "'", "|\n", "a: b\n", "{? a", "%a\n", "- - a\n"] {
         for prefix in ["", "[", "{", "- |\n  "] {
             // A quadratic reader would take minutes, and the test runner has a limit.
-            let _ = parse_yaml(format!("{prefix}{}", text.repeat((100 << 10) / text.len())).as_bytes());
+            let _ = parse_yaml(format!("{prefix}{}", text.repeat((32 << 10) / text.len())).as_bytes());
         }
     }
 }
