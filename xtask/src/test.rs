@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::setup::{self, Scope};
-use crate::shell::{cargo, exit_code, status, target};
+use crate::shell::{cargo, exit_code, status};
 
 /// The arguments of `cargo xtask test`.
 #[derive(Args)]
@@ -26,12 +26,15 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     // Every stage runs, whatever the one before found: one run shows all there is to mend.
     let mut earlier = Vec::new();
     if arguments.loom {
-        earlier.push(status(
-            cargo()
-                .args(["test", "--release", "--package", "pods-api", "--lib", "loom"])
-                .env("RUSTFLAGS", "--cfg loom")
-                .env("CARGO_TARGET_DIR", target().join("loom")),
-        )?);
+        earlier.push(status(cargo().args([
+            "test",
+            "--package",
+            "pods-api",
+            "--features",
+            "loom",
+            "--lib",
+            "loom",
+        ]))?);
     }
     if arguments.nextest.is_empty() {
         earlier.push(status(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?);

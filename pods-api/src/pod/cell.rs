@@ -5,20 +5,20 @@ use std::sync::Arc;
 /// Holds the newest `Arc` of something. Under loom, which cannot see into arc-swap, a mutex stands in for it.
 #[derive(Debug)]
 pub struct Published<T> {
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     value: arc_swap::ArcSwap<T>,
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     value: loom::sync::Mutex<Arc<T>>,
 }
 
 /// A borrowed value of a [`Published`].
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub type Loaded<T> = arc_swap::Guard<Arc<T>>;
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 #[allow(missing_docs)]
 pub type Loaded<T> = Arc<T>;
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 impl<T> Published<T> {
     /// Publishes a first value.
     pub fn new(value: Arc<T>) -> Self {
@@ -41,7 +41,7 @@ impl<T> Published<T> {
     }
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 #[allow(missing_docs)]
 impl<T> Published<T> {
     pub fn new(value: Arc<T>) -> Self {

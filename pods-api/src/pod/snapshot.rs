@@ -187,7 +187,7 @@ mod tests {
         let mut table = Table::default();
         for number in 0..pods {
             let pod = PodSketch::new(&format!("{:03}", (number * 7) % pods)).padding(padding).source_pod();
-            table.insert(Arc::new(Record::new(&pod, Revision(1), &ByteMeter::default()).unwrap()));
+            table.insert(&Arc::new(Record::new(&pod, Revision(1), &ByteMeter::default()).unwrap()));
         }
         Snapshot::new(Revision(1), table, Tombstones::default())
     }

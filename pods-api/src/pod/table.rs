@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// Puts a record in and returns the one of the same UID that it replaces.
-    pub(super) fn insert(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+    pub(super) fn insert(&mut self, record: &Arc<Record>) -> Option<Arc<Record>> {
         if self.chunks.is_empty() {
             self.chunks.insert(PodUid::from(""), Arc::default());
         }
@@ -87,7 +87,7 @@ impl Table {
             Some(old) => self.held_bytes -= old.held_bytes(),
             None => self.len += 1,
         }
-        self.index.replace(old.as_deref(), &record);
+        self.index.replace(old.as_deref(), record);
         old
     }
 
@@ -169,7 +169,7 @@ mod tests {
                 let uid = format!("{number:x}");
                 let (got, expected) = if insert {
                     let record = record(&uid, [10, 6_000, 70_000][size]);
-                    (table.insert(record.clone()), model.insert(uid.clone(), record))
+                    (table.insert(&record), model.insert(uid.clone(), record))
                 } else {
                     (table.remove(&uid), model.remove(&uid))
                 };
@@ -188,11 +188,11 @@ mod tests {
     fn clone_keeps_its_state_when_the_original_changes() {
         let mut table = Table::default();
         for number in 0..200 {
-            table.insert(record(&format!("{number:03}"), 10));
+            table.insert(&record(&format!("{number:03}"), 10));
         }
         let before = table.clone();
         table.remove("100");
-        table.insert(record("200", 10));
+        table.insert(&record("200", 10));
         assert_eq!((before.len(), table.len()), (200, 200));
         assert!(before.get("100").is_some() && before.get("200").is_none());
         // Only the chunks that changed were copied.
@@ -205,7 +205,7 @@ mod tests {
         let mut table = Table::default();
         let pods = ["b", "a"].map(|uid| PodSketch::new(uid).name("web-0").ip("10.0.0.1").source_pod());
         for pod in &pods {
-            table.insert(Arc::new(Record::new(pod, Revision(1), &ByteMeter::default()).unwrap()));
+            table.insert(&Arc::new(Record::new(pod, Revision(1), &ByteMeter::default()).unwrap()));
         }
         let (namespace, name) = (pods[0].namespace.clone(), pods[0].name.clone());
         let uids = |table: &Table| {
@@ -220,7 +220,7 @@ mod tests {
         table.remove("a");
         assert_eq!(uids(&table), ["b"]);
         let moved = PodSketch::new("b").name("web-0").ip("10.0.0.2").source_pod();
-        table.insert(Arc::new(Record::new(&moved, Revision(2), &ByteMeter::default()).unwrap()));
+        table.insert(&Arc::new(Record::new(&moved, Revision(2), &ByteMeter::default()).unwrap()));
         assert_eq!(table.by_ip("10.0.0.1".parse().unwrap()).count(), 0);
         assert_eq!(table.by_ip("10.0.0.2".parse().unwrap()).count(), 1);
     }

@@ -152,7 +152,7 @@ impl<S: EventSink> Writer<S> {
             match (old, pod) {
                 (Some(_), None) => self.delete(&uid, now),
                 (Some(old), Some(pod)) if old == (pod.namespace.clone(), pod.name.clone()) => {
-                    modified.push(pod)
+                    modified.push(pod);
                 }
                 (Some(_), Some(pod)) => {
                     // Another name under the same UID is another pod.
@@ -187,7 +187,7 @@ impl<S: EventSink> Writer<S> {
         self.revision = revision;
         self.sources.share(record.uid(), &record.pod());
         self.tombstones.remove(record.uid());
-        let change = match self.table.insert(record.clone()) {
+        let change = match self.table.insert(&record) {
             Some(old) => Change::modified(old, record, now.unix_seconds),
             None => Change::added(record, now.unix_seconds),
         };
@@ -225,9 +225,12 @@ mod tests {
     use bytes::Bytes;
     use std::sync::Mutex;
 
-    /// Remembers (kind, uid, revision) of every event, by publication.
+    /// (kind, uid, revision) of an event.
+    type Noted = (ChangeKind, String, u64);
+
+    /// Remembers every event, by publication.
     #[derive(Clone, Default)]
-    struct Recorder(Arc<Mutex<Vec<Vec<(ChangeKind, String, u64)>>>>);
+    struct Recorder(Arc<Mutex<Vec<Vec<Noted>>>>);
 
     impl EventSink for Recorder {
         fn publish(&mut self, snapshot: &Snapshot, changes: &[Arc<Change>]) {
@@ -263,7 +266,7 @@ mod tests {
             Self { writer, events, published, readiness, stats, now }
         }
 
-        fn set(&mut self, pods: &[PodSketch]) -> Vec<Vec<(ChangeKind, String, u64)>> {
+        fn set(&mut self, pods: &[PodSketch]) -> Vec<Vec<Noted>> {
             self.writer.apply([set(pods)], self.now);
             std::mem::take(&mut self.events.0.lock().unwrap())
         }
@@ -273,7 +276,7 @@ mod tests {
         Update::Set { source: SourceId::Manifest, pods: pods.iter().map(PodSketch::source_pod).collect() }
     }
 
-    fn event(kind: ChangeKind, uid: &str, revision: u64) -> (ChangeKind, String, u64) {
+    fn event(kind: ChangeKind, uid: &str, revision: u64) -> Noted {
         (kind, uid.to_owned(), revision)
     }
 

@@ -10,9 +10,9 @@ use crate::pod::Published;
 use std::sync::Arc;
 
 /// Entries of a segment. Small, because the newest segment is kept even when every reader has passed it.
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 const SEGMENT_ENTRIES: usize = 32;
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 const SEGMENT_ENTRIES: usize = 2;
 
 /// The log. Appended to by the store's thread only.
@@ -130,7 +130,8 @@ impl<T> Clone for Reader<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
 mod tests {
     use super::*;
     use std::thread;

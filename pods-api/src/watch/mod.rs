@@ -14,7 +14,11 @@ mod sync;
 mod view;
 mod watcher;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(feature = "loom")]
+mod loom_tests;
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
 mod tests;
 
 pub use hub::{Hub, HubConfig, HubStats, Publisher, SubscribeError, WakerId};

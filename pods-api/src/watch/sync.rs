@@ -1,12 +1,12 @@
 //! The primitives that loom replaces when the concurrency models run.
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub(super) use loom::sync::Mutex;
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub(super) use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub(super) use std::sync::Mutex;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub(super) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// A place that is filled once by one thread and read by any, without waiting.
@@ -14,7 +14,7 @@ pub(super) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 pub(super) struct Slot<T> {
     value: std::sync::OnceLock<T>,
     /// Stands for the lock's own state, which loom cannot see.
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     is_set: loom::sync::atomic::AtomicBool,
 }
 
@@ -22,14 +22,14 @@ impl<T> Slot<T> {
     pub(super) fn new() -> Self {
         Self {
             value: std::sync::OnceLock::new(),
-            #[cfg(loom)]
+            #[cfg(feature = "loom")]
             is_set: loom::sync::atomic::AtomicBool::new(false),
         }
     }
 
     /// The value, if it has been set. An acquire load, pairing with the release in [`Slot::set`].
     pub(super) fn get(&self) -> Option<&T> {
-        #[cfg(loom)]
+        #[cfg(feature = "loom")]
         if !self.is_set.load(Ordering::Acquire) {
             return None;
         }
@@ -39,7 +39,7 @@ impl<T> Slot<T> {
     /// Fills the slot.
     pub(super) fn set(&self, value: T) {
         assert!(self.value.set(value).is_ok(), "a log has one writer, which fills each slot once");
-        #[cfg(loom)]
+        #[cfg(feature = "loom")]
         self.is_set.store(true, Ordering::Release);
     }
 

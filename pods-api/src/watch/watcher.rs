@@ -169,6 +169,7 @@ impl Watcher {
     }
 
     /// The next message to send, if any.
+    #[allow(clippy::should_implement_trait)] // `Idle` is not the end, so a watch is no iterator.
     pub fn next(&mut self) -> Next {
         if self.obey_signal() {
             return self.ended();

@@ -32,7 +32,7 @@ fn watches_opened_under_churn_lose_and_repeat_nothing() {
                         // What has come so far is a beginning of what must come; the last ones are read to the end.
                         let expected = expected_events(&history, client.since());
                         assert!(client.synced && expected.starts_with(&client.events));
-                        if number % 16 == 0 {
+                        if number.is_multiple_of(16) {
                             kept.push(client);
                         }
                     }
@@ -44,9 +44,9 @@ fn watches_opened_under_churn_lose_and_repeat_nothing() {
             while !is_over.load(Ordering::Relaxed) {
                 let uid = format!("{:03}", round % 8);
                 if round % 3 == 2 {
-                    node.remove(&uid)
+                    node.remove(&uid);
                 } else {
-                    node.put(&uid)
+                    node.put(&uid);
                 }
                 round += 1;
                 // The recorded history grows with each round; a bounded one is enough.
