@@ -3,9 +3,10 @@
 //! A [`Protocol`] is one connection's state machine. It belongs to one worker thread and does no I/O: the worker
 //! hands it received bytes, asks it for bytes to send, and tells it the time.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -48,7 +49,7 @@ impl Outgoing {
         while sent > 0 {
             let Some(first) = self.chunks.front_mut() else { return };
             if sent < first.len() {
-                drop(first.split_to(sent));
+                first.advance(sent);
                 return;
             }
             sent -= first.len();
@@ -97,4 +98,12 @@ pub trait Accept: Send + Sync + 'static {
     /// Starts a connection. `socket` is for reading peer credentials only. `waker` makes the connection's worker call
     /// [`Protocol::wake`] soon, from any thread; it costs a system call only while the worker sleeps.
     fn accept(&self, socket: BorrowedFd<'_>, waker: &Waker, now: Instant) -> Self::Protocol;
+}
+
+impl<A: Accept> Accept for Arc<A> {
+    type Protocol = A::Protocol;
+
+    fn accept(&self, socket: BorrowedFd<'_>, waker: &Waker, now: Instant) -> Self::Protocol {
+        A::accept(self, socket, waker, now)
+    }
 }

@@ -1,11 +1,25 @@
-//! What the tests of this room share: running a part of a test in a process of its own, for what would
+//! What the tests of this room share: deadlines, and running a part of a test in a process of its own, for what would
 //! change this one (umask, file limit, seccomp) or must be killed.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const DIRECTORY: &str = "PODS_API_TEST_DIRECTORY";
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A test function, marked `#[ignore]`, that runs in its own process; killed when dropped.
 pub(crate) struct Helper(Child);
@@ -78,4 +92,35 @@ pub(crate) fn helper_directory() -> std::path::PathBuf {
 /// In a helper process: stays until the test is done with it.
 pub(crate) fn wait_for_the_test() {
     let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Makes the kernel refuse a system call to every thread of this process with EPERM, as a container's seccomp profile
+/// does. There is no way back.
+#[allow(unsafe_code, reason = "no safe interface to seccomp exists")]
+pub(crate) fn refuse(call: libc::c_long) {
+    let statement = |code: u32, value: u32, jump_true, jump_false| libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k: value,
+    };
+    // Offset 0 of struct seccomp_data is the system call's number.
+    let filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    rustix::thread::set_no_new_privs(true).unwrap();
+    // SAFETY: the program and its filter live through the call, which copies them.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
+            &raw const program,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
