@@ -5,7 +5,7 @@
 
 use crate::grpc::Scope;
 use crate::pod::{NodeName, SourceId};
-use crate::transport::Driver;
+use crate::transport::{SocketGroup, Transport};
 use clap::Args;
 use clap::builder::TypedValueParser as _;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ pub struct ServeArgs {
     socket_mode: u32,
     /// Group that owns the socket, by name or number; give it write permission with --socket-mode 0660
     #[arg(long, env = "PODS_API_SOCKET_GROUP", value_name = "GROUP")]
-    socket_group: Option<String>,
+    socket_group: Option<SocketGroup>,
 
     /// Directory of static pod manifests, or one file, as the kubelet's staticPodPath
     #[arg(long, env = "PODS_API_MANIFESTS", default_value = "/etc/kubernetes/manifests", value_name = "PATH")]
@@ -77,7 +77,7 @@ pub struct ServeArgs {
 
     /// How client connections are driven; `auto` takes io_uring where the kernel allows it
     #[arg(long, env = "PODS_API_TRANSPORT", default_value = "auto", value_name = "DRIVER")]
-    transport: Driver,
+    transport: Transport,
     /// Threads for client connections [default: 2, or 1 on a single core]
     #[arg(long, env = "PODS_API_WORKERS", value_name = "N")]
     workers: Option<NonZeroUsize>,
@@ -99,7 +99,7 @@ pub struct Config {
     /// Its permission bits.
     pub socket_mode: u32,
     /// The group to own it.
-    pub socket_group: Option<String>,
+    pub socket_group: Option<SocketGroup>,
     /// Directory or file of static pods, absolute.
     pub manifests: PathBuf,
     /// File extensions to read; empty means all.
@@ -127,7 +127,7 @@ pub struct Config {
     /// Most bytes pinned by logs.
     pub max_pinned_bytes: usize,
     /// How sockets are driven.
-    pub transport: Driver,
+    pub transport: Transport,
     /// Threads for client I/O.
     pub workers: NonZeroUsize,
     /// A tracing filter.
@@ -160,8 +160,8 @@ pub enum ConfigError {
     #[error("the host name {0:?} cannot be a node name; give the node's name with --node-name")]
     HostName(String),
     /// A group or others may connect, but the socket belongs to no group in particular.
-    #[error("--socket-group {0}: its members cannot connect with --socket-mode {1:04o}; add --socket-mode 0660")]
-    GroupMode(String, u32),
+    #[error("--socket-group: its members cannot connect with --socket-mode {0:04o}; add --socket-mode 0660")]
+    GroupMode(u32),
     /// The log filter does not parse.
     #[error("--log {filter}: {reason}; give one like info or warn,pods_api::source=debug")]
     Log {
@@ -181,10 +181,8 @@ impl ServeArgs {
         if self.socket.file_name().is_none() {
             return Err(ConfigError::Socket(self.socket));
         }
-        if let Some(group) = &self.socket_group
-            && self.socket_mode & 0o020 == 0
-        {
-            return Err(ConfigError::GroupMode(group.clone(), self.socket_mode));
+        if self.socket_group.is_some() && self.socket_mode & 0o020 == 0 {
+            return Err(ConfigError::GroupMode(self.socket_mode));
         }
         if let Err(error) = self.log.parse::<tracing_subscriber::filter::Targets>() {
             return Err(ConfigError::Log { filter: self.log, reason: error.to_string() });

@@ -4,12 +4,18 @@
 #![deny(unsafe_code)]
 
 pub mod access;
+pub mod admin;
+pub mod app;
 pub mod cli;
+pub mod config;
 pub mod grpc;
 pub mod http2;
+pub mod lifecycle;
+pub mod metrics;
 pub mod pod;
 pub mod runtime;
 pub mod source;
+pub mod telemetry;
 pub mod transport;
 pub mod watch;
 pub mod wire;

@@ -4,12 +4,17 @@
 //! the exposition format.
 
 use crate::grpc::{Api, Method, Rejection, RequestCounters};
+use crate::pod::{ChangeKind, PUBLISH_SECONDS, PodStore};
+use crate::source::manifest::ManifestStatus;
+use crate::transport::{Close, Counters, Status};
+use crate::watch::Hub;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// Label names and values of one sample.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
@@ -52,6 +57,19 @@ impl Scrape<'_> {
             ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+
+    /// A histogram without labels; `counts` has one element more than `bounds`, for what is above them all.
+    ///
+    /// # Errors
+    /// When the text cannot be written.
+    pub fn histogram(&mut self, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: Duration) -> fmt::Result {
+        let bounds = bounds.iter().copied().chain([f64::MAX]);
+        let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
+        let total = counts.iter().sum();
+        self.encoder
+            .encode_descriptor(name, help, None, MetricType::Histogram)?
+            .encode_histogram::<NoLabelSet>(sum.as_secs_f64(), total, &buckets, None)
     }
 
     /// A family of gauges.
@@ -126,4 +144,114 @@ pub(crate) fn requests(scrape: &mut Scrape<'_>, requests: &RequestCounters) -> f
         "Calls turned away before they were counted as requests, by reason",
         [([("reason", "rate_limit".to_owned())], requests.rejections(Rejection::RateLimit))],
     )
+}
+
+/// The process itself.
+pub(crate) fn process(scrape: &mut Scrape<'_>, started: Instant) -> fmt::Result {
+    let version = [([("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0)];
+    scrape.gauges("pods_api_build_info", "The version of the server; always 1", version)?;
+    scrape.gauge("pods_api_uptime_seconds", "Time since the start", started.elapsed().as_secs_f64())
+}
+
+/// The watch engine.
+pub(crate) fn watch(scrape: &mut Scrape<'_>, hub: &Hub) -> fmt::Result {
+    let stats = hub.stats();
+    // Name and help text are the kubelet's (rule E.3.6).
+    scrape.counter(
+        "kubelet_pod_watch_events_dropped",
+        "[ALPHA] Cumulative number of pod watch events dropped",
+        stats.dropped(),
+    )?;
+    scrape.gauge("pods_api_watchers", "Watches open now", hub.watcher_count() as f64)?;
+    scrape.gauge("pods_api_watch_views", "Distinct projections watched now", hub.view_count() as f64)?;
+    scrape.gauge(
+        "pods_api_watch_pinned_bytes",
+        "Bytes kept only because a watcher has not read them yet",
+        stats.pinned_bytes() as f64,
+    )?;
+    scrape.counter(
+        "pods_api_watchers_cut_for_memory",
+        "Watches ended because they pinned too much memory",
+        stats.cut_for_memory(),
+    )?;
+    scrape.counter(
+        "pods_api_watchers_coalesced",
+        "Times that a slow watch turned from events to the newest state per pod",
+        stats.coalesced(),
+    )
+}
+
+/// The store.
+pub(crate) fn store(scrape: &mut Scrape<'_>, store: &PodStore) -> fmt::Result {
+    let stats = store.stats();
+    scrape.gauge("pods_api_ready", "1 once every required source has delivered", f64::from(u8::from(store.readiness().is_ready())))?;
+    scrape.gauge("pods_api_pods", "Pods in ListPods", stats.pods() as f64)?;
+    scrape.gauge("pods_api_tombstones", "Pods that have left and are still findable by Lookup", stats.tombstones() as f64)?;
+    scrape.gauge("pods_api_pod_bytes", "Encoded size of all pods", stats.pod_bytes() as f64)?;
+    scrape.gauge("pods_api_revision", "Number of the newest event", stats.revision() as f64)?;
+    scrape.gauge("pods_api_updates_queued", "Updates of sources that wait for the store", store.queued() as f64)?;
+    scrape.counters(
+        "pods_api_events",
+        "Events published, by type",
+        ChangeKind::ALL.map(|kind| ([("type", kind.as_str().to_owned())], stats.events(kind))),
+    )?;
+    scrape.counter("pods_api_pods_rejected", "Pods of a source that could not be read", stats.rejected())?;
+    let publish = stats.publish_histogram();
+    scrape.histogram(
+        "pods_api_publish_seconds",
+        "Time from taking a batch of updates to waking the workers",
+        &PUBLISH_SECONDS,
+        &publish.buckets,
+        publish.sum,
+    )
+}
+
+/// The manifest source.
+pub(crate) fn manifests(scrape: &mut Scrape<'_>, status: &ManifestStatus) -> fmt::Result {
+    let report = status.report();
+    scrape.gauge("pods_api_manifest_files", "Manifest files", report.files as f64)?;
+    scrape.gauge("pods_api_manifest_files_failing", "Manifest files that cannot be read or decoded now", report.failing as f64)?;
+    scrape.gauge("pods_api_manifest_files_duplicate", "Manifest files whose pod another file has too and wins", report.duplicates as f64)?;
+    if let Some(scan) = report.last_scan {
+        let age = [([("source", "manifest".to_owned())], scan.elapsed().as_secs_f64())];
+        scrape.gauges("pods_api_source_age_seconds", "Time since a source was last read in full", age)?;
+    }
+    scrape.counter("pods_api_manifest_failures", "Manifests that could not be read or decoded, once per content", status.decode_failures_total())?;
+    scrape.counter("pods_api_manifest_duplicates", "Manifests found to have a pod that another file has too", status.duplicates_total())?;
+    scrape.counter("pods_api_manifest_rescans", "Full scans of the manifest path", status.rescans_total())?;
+    scrape.counter("pods_api_manifest_overflows", "Times that file events were lost and a full scan made good for them", status.overflows_total())
+}
+
+/// The workers.
+pub(crate) fn transport(scrape: &mut Scrape<'_>, status: &Status) -> fmt::Result {
+    scrape.gauge("pods_api_connections", "Client connections open now", status.connections as f64)?;
+    scrape.gauge("pods_api_accepting", "1 while clients can connect", f64::from(u8::from(status.accepting)))?;
+    let workers = || status.workers.iter().enumerate();
+    scrape.gauges(
+        "pods_api_worker_info",
+        "The driver of each worker; always 1",
+        workers().map(|(index, worker)| {
+            ([("worker", index.to_string()), ("driver", worker.driver.label().to_owned())], 1.0)
+        }),
+    )?;
+    scrape.counters(
+        "pods_api_connections_closed",
+        "Client connections closed, by cause",
+        Close::ALL.map(|cause| {
+            let closed = status.workers.iter().map(|worker| *worker.counters.closed_for(cause)).sum();
+            ([("cause", cause.label().to_owned())], closed)
+        }),
+    )?;
+    let mut sum = |name, help, of: fn(&Counters) -> u64| {
+        scrape.counter(name, help, status.workers.iter().map(|worker| of(&worker.counters)).sum())
+    };
+    sum("pods_api_connections_accepted", "Client connections accepted", |counters| counters.accepted)?;
+    sum("pods_api_connections_refused", "Client connections closed at once: --max-connections", |counters| counters.refused)?;
+    sum("pods_api_accept_pauses", "Times that accepting stopped for want of descriptors or memory", |counters| counters.accept_pauses)?;
+    sum("pods_api_received_bytes", "Bytes received from clients", |counters| counters.bytes_received)?;
+    sum("pods_api_sent_bytes", "Bytes sent to clients", |counters| counters.bytes_sent)?;
+    sum("pods_api_worker_system_calls", "System calls that move bytes or wait", |counters| counters.system_calls)?;
+    sum("pods_api_worker_rounds", "Rounds of the workers' loops", |counters| counters.rounds)?;
+    sum("pods_api_worker_wakes", "Rounds in which other threads had news", |counters| counters.wakes)?;
+    sum("pods_api_worker_buffer_shortages", "Times that received bytes found no free buffer", |counters| counters.buffer_shortages)
 }

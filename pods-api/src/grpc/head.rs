@@ -3,7 +3,6 @@
 use super::counters::{Api, Method};
 use super::status::{Code, Status};
 use super::timeout;
-use bytes::Bytes;
 use std::time::Duration;
 
 /// Where a call goes.
@@ -40,15 +39,15 @@ pub(super) struct CallHead {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Metadata {
     /// `x-kubernetes-fieldmask`.
-    pub(super) field_mask: Option<Bytes>,
+    pub(super) field_mask: Option<Box<[u8]>>,
     /// `x-kubernetes-fieldmask-bin`.
-    pub(super) field_mask_bin: Option<Bytes>,
+    pub(super) field_mask_bin: Option<Box<[u8]>>,
     /// `x-pods-api-namespace`.
-    pub(super) namespace: Option<Bytes>,
+    pub(super) namespace: Option<Box<[u8]>>,
     /// `x-pods-api-labels`.
-    pub(super) labels: Option<Bytes>,
+    pub(super) labels: Option<Box<[u8]>>,
     /// `x-pods-api-slow`.
-    pub(super) slow: Option<Bytes>,
+    pub(super) slow: Option<Box<[u8]>>,
     /// The first of these that occurred twice.
     pub(super) repeated: Option<&'static str>,
 }
@@ -58,7 +57,7 @@ impl CallHead {
     pub(super) fn read<'a>(
         method: &[u8],
         path: &[u8],
-        fields: impl Iterator<Item = (&'a Bytes, &'a Bytes)>,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<Self, Refusal> {
         if method != b"POST" {
             return Err(Refusal::Method);
@@ -66,7 +65,7 @@ impl CallHead {
         let mut head = Self { route: route(path), timeout: None, metadata: Metadata::default() };
         let mut is_grpc = false;
         for (name, value) in fields {
-            match &**name {
+            match name {
                 b"content-type" => is_grpc = is_grpc_content_type(value),
                 b"grpc-timeout" => match timeout::parse(value) {
                     Some(timeout) => head.timeout = Some(timeout),
@@ -74,7 +73,7 @@ impl CallHead {
                         format!("malformed grpc-timeout {:?}", String::from_utf8_lossy(value))
                     }),
                 },
-                b"grpc-encoding" if &**value != b"identity" => head.fail(Code::Unimplemented, || {
+                b"grpc-encoding" if value != b"identity" => head.fail(Code::Unimplemented, || {
                     format!(
                         "grpc-encoding {:?} is not supported; this server takes identity",
                         String::from_utf8_lossy(value)
@@ -95,7 +94,27 @@ impl CallHead {
 }
 
 impl Metadata {
-    fn take(&mut self, name: &[u8], value: &Bytes) {
+    /// Whether the metadata can be obeyed, as far as that does not depend on the method.
+    pub(super) fn check(&self) -> Result<(), Status> {
+        match self.repeated {
+            None => Ok(()),
+            Some(name) => Err(Status::new(Code::InvalidArgument, format!("{name} is given more than once"))),
+        }
+    }
+
+    /// Whether a slow watch gets the newest state of each pod instead of being ended.
+    pub(super) fn coalesce(&self) -> Result<bool, Status> {
+        match self.slow.as_deref() {
+            None => Ok(false),
+            Some(b"coalesce") => Ok(true),
+            Some(other) => Err(Status::new(
+                Code::InvalidArgument,
+                format!("x-pods-api-slow: {:?} is unknown; it can be coalesce", String::from_utf8_lossy(other)),
+            )),
+        }
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8]) {
         let (name, place) = match name {
             b"x-kubernetes-fieldmask" => ("x-kubernetes-fieldmask", &mut self.field_mask),
             b"x-kubernetes-fieldmask-bin" => ("x-kubernetes-fieldmask-bin", &mut self.field_mask_bin),
@@ -104,7 +123,7 @@ impl Metadata {
             b"x-pods-api-slow" => ("x-pods-api-slow", &mut self.slow),
             _ => return,
         };
-        if place.replace(value.clone()).is_some() {
+        if place.replace(Box::from(value)).is_some() {
             self.repeated.get_or_insert(name);
         }
     }
@@ -153,13 +172,8 @@ mod tests {
     const GRPC: (&str, &str) = ("content-type", "application/grpc");
 
     fn read(method: &str, path: &str, fields: &[(&str, &str)]) -> Result<CallHead, Refusal> {
-        let fields: Vec<_> = fields
-            .iter()
-            .map(|(name, value)| {
-                (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
-            })
-            .collect();
-        CallHead::read(method.as_bytes(), path.as_bytes(), fields.iter().map(|(name, value)| (name, value)))
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        CallHead::read(method.as_bytes(), path.as_bytes(), fields)
     }
 
     #[test]

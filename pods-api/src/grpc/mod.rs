@@ -1,12 +1,21 @@
 //! gRPC over HTTP/2: message framing, statuses, deadlines, and the services of this server.
 
+mod connection;
 mod counters;
+mod deadlines;
+mod head;
 mod limits;
 mod message;
+mod node;
+mod pods;
+mod response;
+mod server;
 mod status;
 mod timeout;
 mod tower;
 
+pub use connection::Connection;
 pub use counters::{Api, Method, Rejection, RequestCounters};
 pub use limits::{Limits, Scope};
+pub use server::{Acceptor, Server, Shared};
 pub use status::{Code, Status};

@@ -15,6 +15,21 @@ pub enum ChangeKind {
     Deleted,
 }
 
+impl ChangeKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Added, Self::Modified, Self::Deleted];
+
+    /// The kind as the Pods API and metrics call it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
 /// A change of one pod. Immutable and shared by all logs.
 #[derive(Debug)]
 pub struct Change {

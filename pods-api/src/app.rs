@@ -1,0 +1,300 @@
+//! The composition root: what is started, in which order, on which thread, and how it stops.
+//!
+//! Threads: `store` (the one writer), `manifest` (files), `worker-N` (client connections), and the main thread, which
+//! becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
+//! adapter, and the timers here.
+
+use crate::admin::{self, Check};
+use crate::config::Config;
+use crate::grpc::{Limits, RequestCounters, Server, Shared};
+use crate::lifecycle;
+use crate::metrics::{self, Families};
+use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
+use crate::source::manifest::{ManifestConfig, ManifestSource, ManifestStatus};
+use crate::telemetry;
+use crate::transport::{
+    BindError, Listener, ListenerConfig, Reactor, ReactorConfig, ReactorMonitor, StartError,
+};
+use crate::watch::{Hub, HubConfig};
+use prometheus_client::registry::Registry;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tracing::{error, info, warn};
+
+/// How long calls may take to end after a stop signal.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How often the socket is looked after (SOCK-5: bound again within 5 s).
+const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the start looks whether all sources have delivered.
+const READINESS_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Services whose health is reported beside the whole server's.
+const SERVICES: [&str; 3] = ["v1alpha1.Pods", "Pods", "podsapi.v1.Node"];
+
+/// Why the server did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The client socket.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The workers.
+    #[error(transparent)]
+    Transport(#[from] StartError),
+    /// The admin listener.
+    #[error("--admin {address}: cannot listen there; give another address, or none")]
+    Admin {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// A thread, a runtime or a signal handler.
+    #[error("cannot start {what}")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+}
+
+/// Serves until SIGTERM or SIGINT, then drains.
+///
+/// # Errors
+/// When something cannot be started; what had been started is stopped again.
+pub fn serve(config: &Config) -> Result<(), AppError> {
+    telemetry::init(&config.log, config.log_json);
+    let start = |what| move |source| AppError::Start { what, source };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(start("the control thread's runtime"))?;
+    runtime.block_on(run(config))
+}
+
+async fn run(config: &Config) -> Result<(), AppError> {
+    let start = |what| move |source| AppError::Start { what, source };
+    // First, so that a signal during the start is not lost.
+    let stop = lifecycle::StopSignals::new().map_err(start("signal handling"))?;
+    // The names are taken before any work: a second instance must fail at once and disturb nothing.
+    let listener = Listener::bind(ListenerConfig {
+        path: config.socket.clone(),
+        mode: config.socket_mode,
+        group: config.socket_group.clone(),
+    })?;
+    let admin = match config.admin {
+        Some(address) => {
+            let listener = tokio::net::TcpListener::bind(address).await;
+            Some(listener.map_err(|source| AppError::Admin { address, source })?)
+        }
+        None => None,
+    };
+    let admin_address = admin.as_ref().and_then(|admin| admin.local_addr().ok());
+
+    let snapshots = Arc::new(Published::new(Arc::default()));
+    let meter = ByteMeter::default();
+    let hub_config = HubConfig {
+        max_watchers: config.max_watchers,
+        max_pinned_bytes: config.max_pinned_bytes,
+        ..HubConfig::default()
+    };
+    let (hub, publisher) = Hub::new(snapshots.clone(), meter.clone(), hub_config);
+    let store_config = StoreConfig {
+        required: config.require.iter().copied().collect(),
+        tombstones_kept_for: config.tombstone_ttl,
+        ..StoreConfig::default()
+    };
+    let (store, store_thread) = PodStore::spawn(&store_config, snapshots, meter, publisher)
+        .map_err(start("the store's thread"))?;
+    let updates = store.updates();
+    let manifests = ManifestSource::spawn(
+        ManifestConfig {
+            extensions: config.manifest_extensions.clone(),
+            ..ManifestConfig::new(&config.manifests, config.node_name.clone())
+        },
+        // A store that has stopped takes nothing more; neither does the source go on for long then.
+        move |update| drop(updates.send(update)),
+    )
+    .map_err(start("the manifest source's thread"))?;
+
+    let shared = Arc::new(Shared {
+        store: store.clone(),
+        hub: hub.clone(),
+        limits: Limits::new(config.rate_limit_scope, config.rate_limit_qps, config.rate_limit_burst),
+        counters: RequestCounters::default(),
+        watch_buffer: config.watch_buffer,
+    });
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let routes = reflection(Routes::new(health_service));
+    let server = Server::new(shared.clone(), routes, tokio::runtime::Handle::current());
+    set_health(&health, ServingStatus::NotServing).await;
+    let reactor_config = ReactorConfig {
+        workers: config.workers.get(),
+        transport: config.transport,
+        max_connections: config.max_connections,
+        ..ReactorConfig::default()
+    };
+    let reactor = Reactor::spawn(listener, Arc::new(server.acceptor()), reactor_config)?;
+
+    let view = Arc::new(StatusView {
+        shared,
+        manifests: manifests.status().clone(),
+        reactor: reactor.monitor(),
+        started: Instant::now(),
+    });
+    let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();
+    let admin_task = admin.map(|listener| {
+        let checks = { let view = view.clone(); Arc::new(move || view.checks()) };
+        let mut registry = Registry::default();
+        let families = { let view = view.clone(); Families(move |scrape: &mut _| view.metrics(scrape)) };
+        registry.register_collector(Box::new(families));
+        tokio::spawn(admin::serve(listener, Arc::new(registry), checks, async {
+            // Stops too when the sender is gone.
+            let _ = admin_stopped.await;
+        }))
+    });
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        socket = %config.socket.display(),
+        admin = admin_address.map(tracing::field::display),
+        manifests = %config.manifests.display(),
+        node = %config.node_name,
+        "serving"
+    );
+
+    let mut care = tokio::time::interval(SOCKET_CHECK_INTERVAL);
+    care.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut readiness = tokio::time::interval(READINESS_POLL_INTERVAL);
+    let mut is_ready = false;
+    let mut stop = std::pin::pin!(stop.received());
+    let signal = loop {
+        tokio::select! {
+            signal = &mut stop => break signal,
+            _ = readiness.tick(), if !is_ready => {
+                is_ready = store.readiness().is_ready();
+                if is_ready {
+                    info!(pods = store.load().len(), "ready");
+                    set_health(&health, ServingStatus::Serving).await;
+                    notify_systemd(&[sd_notify::NotifyState::Ready]);
+                }
+            }
+            _ = care.tick() => match reactor.check_listener() {
+                Ok(None) => {}
+                Ok(Some(rebound)) => warn!(?rebound, socket = %config.socket.display(), "socket bound again"),
+                Err(error) => error!(error = &error as &dyn std::error::Error, "socket cannot be bound again"),
+            },
+        }
+    };
+
+    info!(signal, "stopping");
+    notify_systemd(&[sd_notify::NotifyState::Stopping]);
+    set_health(&health, ServingStatus::NotServing).await;
+    // Watches end with UNAVAILABLE; other calls are answered, for as long as that takes at most.
+    hub.close();
+    let drained = tokio::task::spawn_blocking(move || reactor.shutdown(DRAIN)).await;
+    drop(admin_stop);
+    if let Some(task) = admin_task {
+        let _ = tokio::time::timeout(Duration::from_secs(1), task).await;
+    }
+    manifests.stop();
+    let store_ended = store_thread.stop();
+    match drained {
+        Ok(drained) if drained.in_time && !drained.has_panicked && store_ended.is_ok() => info!("stopped"),
+        outcome => warn!(?outcome, "stopped, but not every connection or thread ended in order"),
+    }
+    Ok(())
+}
+
+/// gRPC server reflection, v1 and v1alpha, over every schema in `proto/`.
+fn reflection(routes: Routes) -> Routes {
+    const VALID: &str = "the embedded descriptor sets are valid: the build made them";
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(pods_api_proto::DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    routes
+        .add_service(builder().build_v1().expect(VALID))
+        .add_service(builder().build_v1alpha().expect(VALID))
+}
+
+async fn set_health(health: &tonic_health::server::HealthReporter, status: ServingStatus) {
+    for service in SERVICES.into_iter().chain([""]) {
+        health.set_service_status(service, status).await;
+    }
+}
+
+/// Tells systemd, where it has started us.
+fn notify_systemd(state: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "systemd cannot be notified");
+    }
+}
+
+/// What the admin listener shows, read from the rooms when asked.
+struct StatusView {
+    shared: Arc<Shared>,
+    manifests: Arc<ManifestStatus>,
+    reactor: ReactorMonitor,
+    started: Instant,
+}
+
+impl StatusView {
+    fn checks(&self) -> Vec<Check> {
+        let waiting = self.shared.store.readiness().waiting_for();
+        let report = self.manifests.report();
+        let mut detail = match report.last_scan {
+            Some(scan) => format!(
+                "{} pods of {} files, scanned {} s ago",
+                report.pods,
+                report.files,
+                scan.elapsed().as_secs()
+            ),
+            None => "not scanned yet".to_owned(),
+        };
+        for problem in report.path_problem.iter() {
+            detail = format!("{detail}; {problem}");
+        }
+        for (path, reason) in &report.failures {
+            detail = format!("{detail}\n    {}: {reason}", path.display());
+        }
+        let status = self.reactor.status();
+        let drivers: Vec<_> = status.workers.iter().map(|worker| worker.driver.label()).collect();
+        let mut transport = format!("{} connections, workers on {}", status.connections, drivers.join(" "));
+        if let Some(refusal) = status.workers.iter().find_map(|worker| worker.refusal.as_ref()) {
+            transport = format!("{transport}; io_uring is not used: {refusal}");
+        }
+        vec![
+            Check { name: "source/manifest".into(), is_ok: !waiting.contains(&"manifest"), detail },
+            Check {
+                name: "listener".into(),
+                is_ok: status.accepting,
+                detail: if status.accepting {
+                    "accepting".into()
+                } else {
+                    "not accepting: out of file descriptors or memory; retried until it works".into()
+                },
+            },
+            Check {
+                name: "transport".into(),
+                is_ok: status.workers.iter().all(|worker| worker.is_running),
+                detail: transport,
+            },
+        ]
+    }
+
+    fn metrics(&self, scrape: &mut metrics::Scrape<'_>) -> std::fmt::Result {
+        metrics::process(scrape, self.started)?;
+        metrics::requests(scrape, &self.shared.counters)?;
+        metrics::watch(scrape, &self.shared.hub)?;
+        metrics::store(scrape, &self.shared.store)?;
+        metrics::manifests(scrape, &self.manifests)?;
+        metrics::transport(scrape, &self.reactor.status())
+    }
+}

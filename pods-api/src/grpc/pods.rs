@@ -1,0 +1,85 @@
+//! ListPods, GetPod and the beginning of WatchPods. The answers are bytes as stored: nothing is encoded here.
+
+use super::counters::Api;
+use super::head::Metadata;
+use super::server::{Caller, Shared};
+use super::status::{Code, Status};
+use crate::watch::{Contract, SubscribeError, View, WatchOptions, Watcher};
+use crate::wire::varint::Fields;
+use bytes::Bytes;
+
+/// A whole answer: parts of one gRPC message, prefix included.
+pub(super) type Body = smallvec::SmallVec<[Bytes; 4]>;
+
+impl Shared {
+    /// All pods, sorted by UID (rule E.4.3).
+    pub(super) fn list(&self, metadata: &Metadata) -> Result<Body, Status> {
+        self.require_ready()?;
+        metadata.check()?;
+        Ok(self.store.load().list_message().parts().iter().cloned().collect())
+    }
+
+    /// One pod by UID (rule E.4.4).
+    pub(super) fn get(&self, metadata: &Metadata, message: &[u8]) -> Result<Body, Status> {
+        self.require_ready()?;
+        metadata.check()?;
+        let uid = pod_uid(message)?;
+        match self.store.load().get(uid) {
+            Some(record) => Ok(std::iter::once(record.get_message()).collect()),
+            None => Err(Status::new(Code::NotFound, format!("pod with UID {uid} not found"))),
+        }
+    }
+
+    /// Begins a watch.
+    pub(super) fn watch(&self, api: Api, metadata: &Metadata, caller: &Caller) -> Result<Watcher, Status> {
+        self.require_ready()?;
+        metadata.check()?;
+        let contract = match api {
+            Api::Documented => Contract::Documented,
+            Api::V1alpha1 | Api::Node => Contract::V1alpha1,
+        };
+        let options = WatchOptions {
+            ring: self.watch_buffer,
+            coalesce: metadata.coalesce()?,
+            selector: None,
+            caller: caller.for_display(),
+        };
+        self.hub.subscribe(View::new(contract), options).map_err(|error| match error {
+            SubscribeError::Closed => Status::new(Code::Unavailable, error.to_string()),
+            SubscribeError::TooManyWatchers { .. } | SubscribeError::TooManyViews { .. } => {
+                Status::new(Code::ResourceExhausted, error.to_string())
+            }
+        })
+    }
+}
+
+/// The `podUID` of a GetPodRequest, borrowed: this is the hot path.
+fn pod_uid(message: &[u8]) -> Result<&str, Status> {
+    let malformed = |reason: String| Status::new(Code::Internal, format!("malformed GetPodRequest: {reason}"));
+    let mut uid = "";
+    for field in Fields::new(message) {
+        let field = field.map_err(|error| malformed(error.to_string()))?;
+        if let (1, Some(bytes)) = (field.number, field.bytes()) {
+            uid = std::str::from_utf8(bytes).map_err(|_| malformed("podUID is not UTF-8".into()))?;
+        }
+    }
+    Ok(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pods_api_proto::v1alpha1::GetPodRequest;
+    use prost::Message as _;
+
+    #[test]
+    fn the_uid_of_a_request_is_read_as_prost_reads_it() {
+        for uid in ["", "1e2d3c4b-0001-0002-0003-000000000004", "Ä"] {
+            let request = GetPodRequest { pod_uid: uid.into() };
+            assert_eq!(pod_uid(&request.encode_to_vec()), Ok(uid));
+        }
+        assert_eq!(pod_uid(&[0x12, 1, 0, 0x0a, 1, b'x']), Ok("x"), "an unknown field is passed over");
+        assert_eq!(pod_uid(&[0x0a, 9]).unwrap_err().code, Code::Internal);
+        assert_eq!(pod_uid(&[0x0a, 1, 0xff]).unwrap_err().code, Code::Internal);
+    }
+}

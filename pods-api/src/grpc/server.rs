@@ -1,0 +1,137 @@
+//! What every connection shares: the pods, the limits, the counters, and the services behind the tower adapter.
+
+use super::connection::Connection;
+use super::counters::{Method, Rejection, RequestCounters};
+use super::limits::{Bucket, Limits};
+use super::node::NodeService;
+use super::status::{Code, Status};
+use super::tower::{Tower, TowerCall};
+use crate::access::Peer;
+use crate::http2::RequestHead;
+use crate::pod::PodStore;
+use crate::transport::Accept;
+use crate::watch::{self, Hub};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use pods_api_proto::podsapi::v1::node_server::NodeServer;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+use tonic::service::Routes;
+
+/// What calls are answered from.
+#[derive(Debug)]
+pub struct Shared {
+    /// The pods.
+    pub store: PodStore,
+    /// Their changes.
+    pub hub: Hub,
+    /// The callers' rate limits.
+    pub limits: Limits,
+    /// Calls that ended.
+    pub counters: RequestCounters,
+    /// Events that may wait for a slow watcher.
+    pub watch_buffer: usize,
+}
+
+/// The services of this server; makes the state machine of each connection.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    tower: Tower,
+}
+
+/// The caller of a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) peer: Peer,
+    bucket: Bucket,
+}
+
+impl Caller {
+    /// The caller as the list of watchers shows it.
+    pub(super) fn for_display(&self) -> watch::Caller {
+        watch::Caller {
+            pid: self.peer.pid.unwrap_or_default(),
+            uid: self.peer.uid,
+            executable: self.peer.executable.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Accepts connections for a server.
+#[derive(Debug, Clone)]
+pub struct Acceptor(Arc<Server>);
+
+impl Server {
+    /// The services over `shared`. `health` and reflection run on `runtime`, as does podsapi.v1.Node.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, others: Routes, runtime: tokio::runtime::Handle) -> Arc<Self> {
+        let routes = others.add_service(NodeServer::new(NodeService::new(shared.clone())));
+        Arc::new(Self { tower: Tower::new(routes, runtime), shared })
+    }
+
+    /// What makes connections of this server.
+    #[must_use]
+    pub fn acceptor(self: &Arc<Self>) -> Acceptor {
+        Acceptor(self.clone())
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Starts a call of a tower service.
+    pub(super) fn call_tower(
+        &self,
+        head: &RequestHead,
+        caller: &Arc<Caller>,
+        waker: Waker,
+    ) -> Result<TowerCall, Status> {
+        let malformed = |what: &str| Status::new(Code::Internal, format!("malformed {what}"));
+        let uri = Uri::try_from(head.path()).map_err(|_| malformed("path"))?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in head.fields() {
+            let name = HeaderName::from_bytes(name).map_err(|_| malformed("field name"))?;
+            headers.append(name, HeaderValue::from_bytes(value).map_err(|_| malformed("field value"))?);
+        }
+        let mut request = Request::new(());
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        request.extensions_mut().insert(caller.clone());
+        Ok(self.tower.call(request, waker))
+    }
+}
+
+impl Shared {
+    /// Whether a call may be answered at all: the rate limit, then readiness (rule E.4.1). Watches are not limited.
+    pub(super) fn admit(&self, caller: &Caller, method: Method) -> Result<(), Status> {
+        let is_limited = matches!(method, Method::List | Method::Get | Method::Lookup);
+        if is_limited && let Err(status) = self.limits.check(&caller.bucket) {
+            self.counters.rejected(Rejection::RateLimit);
+            return Err(status);
+        }
+        Ok(())
+    }
+
+    /// Whether the sources have delivered (rule E.4.2).
+    pub(super) fn require_ready(&self) -> Result<(), Status> {
+        if self.store.readiness().is_ready() {
+            return Ok(());
+        }
+        let waiting = self.store.readiness().waiting_for().join(", ");
+        Err(Status::new(Code::FailedPrecondition, format!("Kubelet is initializing: waiting for {waiting}")))
+    }
+}
+
+impl Accept for Acceptor {
+    type Protocol = Connection;
+
+    fn accept(&self, socket: BorrowedFd<'_>, waker: &Waker, now: Instant) -> Connection {
+        let peer = Peer::of(socket);
+        let bucket = self.0.shared.limits.bucket(&peer.key());
+        Connection::new(self.0.clone(), Caller { peer, bucket }, waker.clone(), now)
+    }
+}
