@@ -152,7 +152,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let admin_task = admin.map(|listener| {
         let checks = { let view = view.clone(); Arc::new(move || view.checks()) };
         let mut registry = Registry::default();
-        let families = { let view = view.clone(); Families(move |scrape: &mut _| view.metrics(scrape)) };
+        let families = { let view = view.clone(); Families(move |scrape: &mut metrics::Scrape<'_>| view.metrics(scrape)) };
         registry.register_collector(Box::new(families));
         tokio::spawn(admin::serve(listener, Arc::new(registry), checks, async {
             // Stops too when the sender is gone.

@@ -211,7 +211,7 @@ impl Connection {
                 Next::Frame(frame) => {
                     for part in frame.into_parts() {
                         // A stream that is gone takes nothing; its Reset event has come or will.
-                        drop(self.http2.send_data(stream, part, false));
+                        let _ = self.http2.send_data(stream, part, false);
                     }
                 }
                 Next::Idle => return true,
@@ -304,7 +304,7 @@ impl Connection {
         let is_head = method == b"HEAD";
         self.send_fields(stream, fields, is_head);
         if !is_head {
-            drop(self.http2.send_data(stream, Bytes::from_static(EXPLANATION), true));
+            let _ = self.http2.send_data(stream, Bytes::from_static(EXPLANATION), true);
         }
     }
 
@@ -323,11 +323,11 @@ impl Connection {
     // A stream that the client has reset meanwhile takes nothing more; its Reset event follows or has been handled.
 
     fn send_fields(&mut self, stream: StreamId, fields: FieldBlock, end_stream: bool) {
-        drop(self.http2.send_headers(stream, fields, end_stream));
+        let _ = self.http2.send_headers(stream, fields, end_stream);
     }
 
     fn send_data(&mut self, stream: StreamId, data: Bytes) {
-        drop(self.http2.send_data(stream, data, false));
+        let _ = self.http2.send_data(stream, data, false);
     }
 }
 

@@ -10,14 +10,6 @@ pub(super) const PREFIX_BYTES: usize = 5;
 /// server hold per stream.
 pub(super) const MAX_REQUEST_BYTES: usize = 64 * 1024;
 
-/// The prefix of an uncompressed message of `length` bytes.
-#[must_use]
-pub(super) fn prefix(length: usize) -> [u8; PREFIX_BYTES] {
-    // A message over 4 GiB cannot be framed; a node's pods are five orders of magnitude below it.
-    let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
-    [0, a, b, c, d]
-}
-
 /// Collects the messages of one request from DATA that may be split anywhere.
 #[derive(Debug, Default)]
 pub(super) struct MessageReader {
@@ -94,7 +86,8 @@ mod tests {
     use super::*;
 
     fn framed(message: &[u8]) -> Vec<u8> {
-        [&prefix(message.len())[..], message].concat()
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        [&[0], &length[..], message].concat()
     }
 
     #[test]
