@@ -28,4 +28,4 @@ pub use counters::{Close, Count, Counters, DriverKind, Status, WorkerStatus};
 pub use listener::{BindError, Listener, ListenerConfig, Owner, Rebound, SocketGroup};
 pub use probe::RingError;
 pub use protocol::{Accept, Outgoing, Protocol};
-pub use reactor::{Drained, Reactor, ReactorConfig, StartError, Transport, UnknownTransport};
+pub use reactor::{Drained, Reactor, ReactorConfig, ReactorMonitor, StartError, Transport, UnknownTransport};

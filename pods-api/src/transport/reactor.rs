@@ -98,6 +98,18 @@ pub struct Reactor {
     ends: Receiver<()>,
 }
 
+/// Tells what the workers of a reactor do.
+#[derive(Clone, Debug)]
+pub struct ReactorMonitor(Arc<Shared>);
+
+impl ReactorMonitor {
+    /// What the workers do at the moment.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+}
+
 impl Reactor {
     /// Starts to serve the listener's clients with the protocols that `accept` makes.
     ///
@@ -145,6 +157,12 @@ impl Reactor {
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status()
+    }
+
+    /// What tells the status to others, for as long as they like.
+    #[must_use]
+    pub fn monitor(&self) -> ReactorMonitor {
+        ReactorMonitor(self.shared.clone())
     }
 
     /// Looks whether the socket is still at its path and binds it again if not; see [`Listener::check`].
