@@ -36,7 +36,7 @@ fn read_message(object: &mut Map<String, Value>, message: &Message, bytes: &[u8]
             }
             (Cardinality::One, _) => {
                 if let Some(value) = read_value(field, &wire)?
-                    && (field.keeps_zero || !is_zero(&value))
+                    && (field.keeps_zero || field.message().is_some() || !is_zero(&value))
                 {
                     object.insert(field.name.to_string(), value);
                 }
@@ -96,7 +96,7 @@ fn read_value(field: &Field, wire: &varint::Field<'_>) -> Result<Option<Value>, 
     }))
 }
 
-/// Whether a scalar is its type's zero value. Objects never are: an empty one says that something is there.
+/// Whether a scalar is its type's zero value.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,

@@ -4,9 +4,16 @@ mod canonical;
 mod encode;
 mod json;
 mod json_text;
+mod mask;
+mod mask_parse;
+mod project;
+#[cfg(test)]
+mod properties;
 mod quantity;
 mod schema;
 pub mod splice;
+#[doc(hidden)]
+pub mod testing;
 mod text;
 mod time;
 mod tree;
@@ -19,6 +26,8 @@ pub use canonical::canonical_pod;
 pub use encode::{FieldError, encode_pod};
 pub use json::pod_to_json;
 pub use json_text::{MAX_TEXT_BYTES, parse_json};
+pub use mask::{Mask, Selection};
+pub use mask_parse::{MAX_MASK_BYTES, MAX_MASK_PATHS, MaskError};
 pub use quantity::{Quantity, QuantityError};
 pub use splice::PodEdit;
 pub use text::TextError;

@@ -185,6 +185,13 @@ impl Message {
         Some(self.json_names[at].1)
     }
 
+    /// A JSON name that differs from `name` only in capitals and underscores; for hints.
+    pub(crate) fn json_name_like(&self, name: &str) -> Option<&str> {
+        let plain = |name: &str| name.replace('_', "").to_ascii_lowercase();
+        let wanted = plain(name);
+        self.json_names.iter().map(|(known, _)| &**known).find(|known| plain(known) == wanted)
+    }
+
     /// The field of that name in the `.proto` file, inlined messages included.
     pub(crate) fn by_proto_name(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| &*field.name == name)
