@@ -58,7 +58,8 @@ async fn show_metrics(State(admin): State<Admin>) -> Response {
 }
 
 async fn show_readiness(State(admin): State<Admin>, RawQuery(query): RawQuery) -> (StatusCode, String) {
-    let verbose = query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
+    let verbose =
+        query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
     report(&(admin.checks)(), verbose)
 }
 

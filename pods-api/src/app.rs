@@ -110,8 +110,8 @@ async fn run(config: &Config) -> Result<(), AppError> {
         tombstones_kept_for: config.tombstone_ttl,
         ..StoreConfig::default()
     };
-    let (store, store_thread) = PodStore::spawn(&store_config, snapshots, meter, publisher)
-        .map_err(start("the store's thread"))?;
+    let (store, store_thread) =
+        PodStore::spawn(&store_config, snapshots, meter, publisher).map_err(start("the store's thread"))?;
     let updates = store.updates();
     let manifests = ManifestSource::spawn(
         ManifestConfig {
@@ -150,9 +150,15 @@ async fn run(config: &Config) -> Result<(), AppError> {
     });
     let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();
     let admin_task = admin.map(|listener| {
-        let checks = { let view = view.clone(); Arc::new(move || view.checks()) };
+        let checks = {
+            let view = view.clone();
+            Arc::new(move || view.checks())
+        };
         let mut registry = Registry::default();
-        let families = { let view = view.clone(); Families(move |scrape: &mut metrics::Scrape<'_>| view.metrics(scrape)) };
+        let families = {
+            let view = view.clone();
+            Families(move |scrape: &mut metrics::Scrape<'_>| view.metrics(scrape))
+        };
         registry.register_collector(Box::new(families));
         tokio::spawn(admin::serve(listener, Arc::new(registry), checks, async {
             // Stops too when the sender is gone.

@@ -31,7 +31,12 @@ pub struct ServeArgs {
     socket_group: Option<SocketGroup>,
 
     /// Directory of static pod manifests, or one file, as the kubelet's staticPodPath
-    #[arg(long, env = "PODS_API_MANIFESTS", default_value = "/etc/kubernetes/manifests", value_name = "PATH")]
+    #[arg(
+        long,
+        env = "PODS_API_MANIFESTS",
+        default_value = "/etc/kubernetes/manifests",
+        value_name = "PATH"
+    )]
     manifests: PathBuf,
     /// Read only files with these extensions (comma-separated, without dot) [default: all files whose name does not
     /// begin with a dot, as the kubelet]
@@ -228,9 +233,11 @@ fn required(names: &[String], configured: BTreeSet<SourceId>) -> Result<BTreeSet
         return Ok(configured);
     }
     let find = |name: &String| {
-        configured.iter().copied().find(|source| source.as_str() == name).ok_or_else(|| ConfigError::Require {
-            name: name.clone(),
-            configured: configured.iter().map(|source| source.as_str()).collect::<Vec<_>>().join(", "),
+        configured.iter().copied().find(|source| source.as_str() == name).ok_or_else(|| {
+            ConfigError::Require {
+                name: name.clone(),
+                configured: configured.iter().map(|source| source.as_str()).collect::<Vec<_>>().join(", "),
+            }
         })
     };
     names.iter().map(find).collect()
@@ -306,7 +313,10 @@ mod tests {
     fn defaults_are_those_documented() {
         let config = config(&[]).unwrap();
         assert_eq!(config.socket, Path::new(DEFAULT_SOCKET));
-        assert_eq!((config.socket_mode, config.rate_limit_qps.get(), config.rate_limit_burst.get()), (0o600, 100, 10));
+        assert_eq!(
+            (config.socket_mode, config.rate_limit_qps.get(), config.rate_limit_burst.get()),
+            (0o600, 100, 10)
+        );
         assert_eq!((config.watch_buffer, config.max_connections, config.max_watchers), (1024, 1024, 4096));
         assert_eq!((config.max_pinned_bytes, config.tombstone_ttl.as_secs()), (256 << 20, 60));
         assert_eq!(config.node_name.as_str(), "cp-1", "rule A.3.14");

@@ -13,9 +13,14 @@ const EXIT_INTERNAL: u8 = 70;
 
 /// Kubelet Pods API for this node: serve it, or ask a server for pods.
 #[derive(Debug, Parser)]
-#[command(name = "pods-api", version, propagate_version = true, after_help = "\
+#[command(
+    name = "pods-api",
+    version,
+    propagate_version = true,
+    after_help = "\
 Try:  pods-api serve --manifests ./examples/manifests --socket /tmp/pods.sock
-      pods-api get pods -A --socket /tmp/pods.sock")]
+      pods-api get pods -A --socket /tmp/pods.sock"
+)]
 struct Program {
     #[command(subcommand)]
     command: Command,

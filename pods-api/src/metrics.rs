@@ -31,7 +31,12 @@ impl Scrape<'_> {
     /// # Errors
     /// When the text cannot be written.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        ConstCounter::new(value).encode(self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+        ConstCounter::new(value).encode(self.encoder.encode_descriptor(
+            name,
+            help,
+            None,
+            MetricType::Counter,
+        )?)
     }
 
     /// One gauge without labels.
@@ -63,7 +68,14 @@ impl Scrape<'_> {
     ///
     /// # Errors
     /// When the text cannot be written.
-    pub fn histogram(&mut self, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: Duration) -> fmt::Result {
+    pub fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+        counts: &[u64],
+        sum: Duration,
+    ) -> fmt::Result {
         let bounds = bounds.iter().copied().chain([f64::MAX]);
         let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
         let total = counts.iter().sum();
@@ -119,7 +131,11 @@ pub(crate) fn requests(scrape: &mut Scrape<'_>, requests: &RequestCounters) -> f
             ([("server_api_version", api.to_owned()), ("status_code", code.to_owned())], count)
         })
     };
-    scrape.counters("kubelet_pod_requests", "[ALPHA] Cumulative number of pod requests that ended", of(None))?;
+    scrape.counters(
+        "kubelet_pod_requests",
+        "[ALPHA] Cumulative number of pod requests that ended",
+        of(None),
+    )?;
     scrape.counters(
         "kubelet_pod_requests_list",
         "[ALPHA] Cumulative number of ListPods requests that ended",
@@ -184,12 +200,24 @@ pub(crate) fn watch(scrape: &mut Scrape<'_>, hub: &Hub) -> fmt::Result {
 /// The store.
 pub(crate) fn store(scrape: &mut Scrape<'_>, store: &PodStore) -> fmt::Result {
     let stats = store.stats();
-    scrape.gauge("pods_api_ready", "1 once every required source has delivered", f64::from(u8::from(store.readiness().is_ready())))?;
+    scrape.gauge(
+        "pods_api_ready",
+        "1 once every required source has delivered",
+        f64::from(u8::from(store.readiness().is_ready())),
+    )?;
     scrape.gauge("pods_api_pods", "Pods in ListPods", stats.pods() as f64)?;
-    scrape.gauge("pods_api_tombstones", "Pods that have left and are still findable by Lookup", stats.tombstones() as f64)?;
+    scrape.gauge(
+        "pods_api_tombstones",
+        "Pods that have left and are still findable by Lookup",
+        stats.tombstones() as f64,
+    )?;
     scrape.gauge("pods_api_pod_bytes", "Encoded size of all pods", stats.pod_bytes() as f64)?;
     scrape.gauge("pods_api_revision", "Number of the newest event", stats.revision() as f64)?;
-    scrape.gauge("pods_api_updates_queued", "Updates of sources that wait for the store", store.queued() as f64)?;
+    scrape.gauge(
+        "pods_api_updates_queued",
+        "Updates of sources that wait for the store",
+        store.queued() as f64,
+    )?;
     scrape.counters(
         "pods_api_events",
         "Events published, by type",
@@ -210,22 +238,46 @@ pub(crate) fn store(scrape: &mut Scrape<'_>, store: &PodStore) -> fmt::Result {
 pub(crate) fn manifests(scrape: &mut Scrape<'_>, status: &ManifestStatus) -> fmt::Result {
     let report = status.report();
     scrape.gauge("pods_api_manifest_files", "Manifest files", report.files as f64)?;
-    scrape.gauge("pods_api_manifest_files_failing", "Manifest files that cannot be read or decoded now", report.failing as f64)?;
-    scrape.gauge("pods_api_manifest_files_duplicate", "Manifest files whose pod another file has too and wins", report.duplicates as f64)?;
+    scrape.gauge(
+        "pods_api_manifest_files_failing",
+        "Manifest files that cannot be read or decoded now",
+        report.failing as f64,
+    )?;
+    scrape.gauge(
+        "pods_api_manifest_files_duplicate",
+        "Manifest files whose pod another file has too and wins",
+        report.duplicates as f64,
+    )?;
     if let Some(scan) = report.last_scan {
         let age = [([("source", "manifest".to_owned())], scan.elapsed().as_secs_f64())];
         scrape.gauges("pods_api_source_age_seconds", "Time since a source was last read in full", age)?;
     }
-    scrape.counter("pods_api_manifest_failures", "Manifests that could not be read or decoded, once per content", status.decode_failures_total())?;
-    scrape.counter("pods_api_manifest_duplicates", "Manifests found to have a pod that another file has too", status.duplicates_total())?;
+    scrape.counter(
+        "pods_api_manifest_failures",
+        "Manifests that could not be read or decoded, once per content",
+        status.decode_failures_total(),
+    )?;
+    scrape.counter(
+        "pods_api_manifest_duplicates",
+        "Manifests found to have a pod that another file has too",
+        status.duplicates_total(),
+    )?;
     scrape.counter("pods_api_manifest_rescans", "Full scans of the manifest path", status.rescans_total())?;
-    scrape.counter("pods_api_manifest_overflows", "Times that file events were lost and a full scan made good for them", status.overflows_total())
+    scrape.counter(
+        "pods_api_manifest_overflows",
+        "Times that file events were lost and a full scan made good for them",
+        status.overflows_total(),
+    )
 }
 
 /// The workers.
 pub(crate) fn transport(scrape: &mut Scrape<'_>, status: &Status) -> fmt::Result {
     scrape.gauge("pods_api_connections", "Client connections open now", status.connections as f64)?;
-    scrape.gauge("pods_api_accepting", "1 while clients can connect", f64::from(u8::from(status.accepting)))?;
+    scrape.gauge(
+        "pods_api_accepting",
+        "1 while clients can connect",
+        f64::from(u8::from(status.accepting)),
+    )?;
     let workers = || status.workers.iter().enumerate();
     scrape.gauges(
         "pods_api_worker_info",
@@ -246,12 +298,24 @@ pub(crate) fn transport(scrape: &mut Scrape<'_>, status: &Status) -> fmt::Result
         scrape.counter(name, help, status.workers.iter().map(|worker| of(&worker.counters)).sum())
     };
     sum("pods_api_connections_accepted", "Client connections accepted", |counters| counters.accepted)?;
-    sum("pods_api_connections_refused", "Client connections closed at once: --max-connections", |counters| counters.refused)?;
-    sum("pods_api_accept_pauses", "Times that accepting stopped for want of descriptors or memory", |counters| counters.accept_pauses)?;
+    sum(
+        "pods_api_connections_refused",
+        "Client connections closed at once: --max-connections",
+        |counters| counters.refused,
+    )?;
+    sum(
+        "pods_api_accept_pauses",
+        "Times that accepting stopped for want of descriptors or memory",
+        |counters| counters.accept_pauses,
+    )?;
     sum("pods_api_received_bytes", "Bytes received from clients", |counters| counters.bytes_received)?;
     sum("pods_api_sent_bytes", "Bytes sent to clients", |counters| counters.bytes_sent)?;
-    sum("pods_api_worker_system_calls", "System calls that move bytes or wait", |counters| counters.system_calls)?;
+    sum("pods_api_worker_system_calls", "System calls that move bytes or wait", |counters| {
+        counters.system_calls
+    })?;
     sum("pods_api_worker_rounds", "Rounds of the workers' loops", |counters| counters.rounds)?;
     sum("pods_api_worker_wakes", "Rounds in which other threads had news", |counters| counters.wakes)?;
-    sum("pods_api_worker_buffer_shortages", "Times that received bytes found no free buffer", |counters| counters.buffer_shortages)
+    sum("pods_api_worker_buffer_shortages", "Times that received bytes found no free buffer", |counters| {
+        counters.buffer_shortages
+    })
 }

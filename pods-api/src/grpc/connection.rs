@@ -7,6 +7,7 @@ use super::counters::{Api, Method};
 use super::deadlines::Deadlines;
 use super::head::{CallHead, Metadata, Refusal, Route};
 use super::message::{self, MessageReader};
+use super::options::MaskCache;
 use super::response;
 use super::server::{Caller, Server};
 use super::status::{Code, Status};
@@ -30,6 +31,7 @@ pub struct Connection {
     server: Arc<Server>,
     caller: Arc<Caller>,
     waker: Waker,
+    masks: MaskCache,
     /// Calls whose request is not complete, and calls of tower services.
     calls: HashMap<StreamId, Call>,
     /// Open watches, ascending by stream: an event looks at each once.
@@ -67,6 +69,7 @@ impl Connection {
             server,
             caller: Arc::new(caller),
             waker,
+            masks: MaskCache::default(),
             calls: HashMap::new(),
             watches: Vec::new(),
             deadlines: Deadlines::default(),
@@ -141,7 +144,10 @@ impl Connection {
             Some(Call::Tower { call, .. }) => {
                 if !data.is_empty() && !call.push(data.clone()) {
                     self.calls.remove(&stream);
-                    let status = Status::new(Code::ResourceExhausted, "request messages sent faster than they are read");
+                    let status = Status::new(
+                        Code::ResourceExhausted,
+                        "request messages sent faster than they are read",
+                    );
                     return self.answer_error(stream, &status);
                 }
                 if end_stream && let Some(Call::Tower { call, .. }) = self.calls.get_mut(&stream) {
@@ -166,16 +172,18 @@ impl Connection {
             return self.answer_error(stream, &status);
         };
         let outcome = match method {
-            Method::Watch => match self.server.shared().watch(api, &metadata, &self.caller) {
-                Ok(watcher) => {
-                    self.send_head(stream);
-                    self.watches.push(WatchCall { stream, api, watcher });
-                    return self.pump(stream);
+            Method::Watch => {
+                match self.server.shared().watch(api, &metadata, &mut self.masks, &self.caller) {
+                    Ok(watcher) => {
+                        self.send_head(stream);
+                        self.watches.push(WatchCall { stream, api, watcher });
+                        return self.pump(stream);
+                    }
+                    Err(status) => Err(status),
                 }
-                Err(status) => Err(status),
-            },
-            Method::Get => self.server.shared().get(&metadata, &message),
-            _ => self.server.shared().list(&metadata),
+            }
+            Method::Get => self.server.shared().get(&metadata, &mut self.masks, &message),
+            _ => self.server.shared().list(&metadata, &mut self.masks),
         };
         let code = match outcome {
             Ok(body) => {
@@ -270,7 +278,13 @@ impl Connection {
     }
 
     fn end_all(&mut self) {
-        for stream in self.watches.iter().map(|watch| watch.stream).chain(self.calls.keys().copied()).collect::<Vec<_>>() {
+        for stream in self
+            .watches
+            .iter()
+            .map(|watch| watch.stream)
+            .chain(self.calls.keys().copied())
+            .collect::<Vec<_>>()
+        {
             self.end_unsent(stream, Code::Cancelled);
         }
         self.deadlines.clear();
@@ -279,7 +293,8 @@ impl Connection {
     /// A call's time is up.
     fn expire(&mut self, stream: StreamId) {
         let is_watch = find(&self.watches, stream).is_ok();
-        let has_head = is_watch || matches!(self.calls.get(&stream), Some(Call::Tower { has_head: true, .. }));
+        let has_head =
+            is_watch || matches!(self.calls.get(&stream), Some(Call::Tower { has_head: true, .. }));
         let is_open = is_watch || self.calls.contains_key(&stream);
         self.end_unsent(stream, Code::DeadlineExceeded);
         if self.http2.queued(stream) > 0 {
@@ -381,8 +396,12 @@ impl Protocol for Connection {
                 index += 1;
             }
         }
-        let towers: Vec<StreamId> =
-            self.calls.iter().filter(|(_, call)| matches!(call, Call::Tower { .. })).map(|(stream, _)| *stream).collect();
+        let towers: Vec<StreamId> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| matches!(call, Call::Tower { .. }))
+            .map(|(stream, _)| *stream)
+            .collect();
         for stream in towers {
             self.pump_tower(stream);
         }

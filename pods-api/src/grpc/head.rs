@@ -94,26 +94,6 @@ impl CallHead {
 }
 
 impl Metadata {
-    /// Whether the metadata can be obeyed, as far as that does not depend on the method.
-    pub(super) fn check(&self) -> Result<(), Status> {
-        match self.repeated {
-            None => Ok(()),
-            Some(name) => Err(Status::new(Code::InvalidArgument, format!("{name} is given more than once"))),
-        }
-    }
-
-    /// Whether a slow watch gets the newest state of each pod instead of being ended.
-    pub(super) fn coalesce(&self) -> Result<bool, Status> {
-        match self.slow.as_deref() {
-            None => Ok(false),
-            Some(b"coalesce") => Ok(true),
-            Some(other) => Err(Status::new(
-                Code::InvalidArgument,
-                format!("x-pods-api-slow: {:?} is unknown; it can be coalesce", String::from_utf8_lossy(other)),
-            )),
-        }
-    }
-
     fn take(&mut self, name: &[u8], value: &[u8]) {
         let (name, place) = match name {
             b"x-kubernetes-fieldmask" => ("x-kubernetes-fieldmask", &mut self.field_mask),
@@ -222,7 +202,9 @@ mod tests {
         // GRPC-7
         let head = read("POST", "/Pods/ListPods", &[GRPC, ("grpc-encoding", "snappy")]).unwrap();
         assert_eq!(head.route.unwrap_err().code, Code::Unimplemented);
-        assert!(read("POST", "/Pods/ListPods", &[GRPC, ("grpc-encoding", "identity")]).unwrap().route.is_ok());
+        assert!(
+            read("POST", "/Pods/ListPods", &[GRPC, ("grpc-encoding", "identity")]).unwrap().route.is_ok()
+        );
     }
 
     #[test]

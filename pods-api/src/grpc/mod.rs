@@ -7,6 +7,7 @@ mod head;
 mod limits;
 mod message;
 mod node;
+mod options;
 mod pods;
 mod response;
 mod server;

@@ -112,10 +112,12 @@ impl LookupKey {
                 Ok(ip) => Ok(Self::Ip(ip)),
                 Err(_) => invalid(format!("pod_ip {text:?} is not an IP address")),
             },
-            Some(Key::ContainerId(_) | Key::Pid(_) | Key::CgroupPath(_) | Key::CgroupId(_)) => Err(Status::new(
-                Code::Unimplemented,
-                "this server knows pods by pod_uid, name and pod_ip; it watches neither a runtime nor cgroups",
-            )),
+            Some(Key::ContainerId(_) | Key::Pid(_) | Key::CgroupPath(_) | Key::CgroupId(_)) => {
+                Err(Status::new(
+                    Code::Unimplemented,
+                    "this server knows pods by pod_uid, name and pod_ip; it watches neither a runtime nor cgroups",
+                ))
+            }
         }
     }
 
@@ -138,7 +140,9 @@ impl LookupKey {
                 ),
             ));
         }
-        if let Some(record) = live.into_iter().max_by_key(|record| (!is_terminating(record), record.revision())) {
+        if let Some(record) =
+            live.into_iter().max_by_key(|record| (!is_terminating(record), record.revision()))
+        {
             return response(record, snapshot, false);
         }
         let gone = match self {
@@ -168,8 +172,9 @@ fn is_terminating(record: &Record) -> bool {
 }
 
 fn response(record: &Record, snapshot: &Snapshot, deleted: bool) -> Result<LookupResponse, Status> {
-    let pod = Pod::decode(record.pod_bytes())
-        .map_err(|error| Status::new(Code::Internal, format!("failed to read pod {}: {error}", record.uid())))?;
+    let pod = Pod::decode(record.pod_bytes()).map_err(|error| {
+        Status::new(Code::Internal, format!("failed to read pod {}: {error}", record.uid()))
+    })?;
     Ok(LookupResponse { pod: Some(pod), revision: snapshot.revision().0, deleted, ..Default::default() })
 }
 
@@ -201,7 +206,8 @@ impl Node for NodeService {
         &self,
         request: tonic::Request<WhoAmIRequest>,
     ) -> Result<tonic::Response<WhoAmIResponse>, tonic::Status> {
-        let answer = async |_| Err(Status::new(Code::Unimplemented, "this server does not identify its callers"));
+        let answer =
+            async |_| Err(Status::new(Code::Unimplemented, "this server does not identify its callers"));
         self.run(Method::WhoAmI, request, answer).await
     }
 
@@ -234,6 +240,14 @@ fn watcher(info: WatcherInfo) -> Watcher {
         synced: info.synced,
         sent: info.sent,
         pending: info.pending,
+        field_mask: info.view.mask().to_string(),
+        namespace: info
+            .selector
+            .as_ref()
+            .and_then(|selector| selector.namespace())
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        label_selector: info.selector.as_ref().map(|selector| selector.to_string()).unwrap_or_default(),
         coalesce: info.coalesce,
         ..Watcher::default()
     }

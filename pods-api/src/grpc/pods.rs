@@ -2,49 +2,68 @@
 
 use super::counters::Api;
 use super::head::Metadata;
+use super::options::MaskCache;
 use super::server::{Caller, Shared};
 use super::status::{Code, Status};
 use crate::watch::{Contract, SubscribeError, View, WatchOptions, Watcher};
 use crate::wire::varint::Fields;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// A whole answer: parts of one gRPC message, prefix included.
 pub(super) type Body = smallvec::SmallVec<[Bytes; 4]>;
 
 impl Shared {
-    /// All pods, sorted by UID (rule E.4.3).
-    pub(super) fn list(&self, metadata: &Metadata) -> Result<Body, Status> {
+    /// The pods, sorted by UID (rule E.4.3).
+    pub(super) fn list(&self, metadata: &Metadata, masks: &mut MaskCache) -> Result<Body, Status> {
         self.require_ready()?;
-        metadata.check()?;
-        Ok(self.store.load().list_message().parts().iter().cloned().collect())
+        let (mask, selector) = (metadata.mask(masks)?, metadata.selector()?);
+        let snapshot = self.store.load();
+        let list = match selector {
+            None => snapshot.masked_list_message(&mask),
+            Some(selector) => snapshot.selected_list_message(&selector, &mask),
+        };
+        Ok(list.parts().iter().cloned().collect())
     }
 
-    /// One pod by UID (rule E.4.4).
-    pub(super) fn get(&self, metadata: &Metadata, message: &[u8]) -> Result<Body, Status> {
+    /// One pod by UID (rule E.4.4). The mask is judged first, so that it is refused whether or not the pod exists
+    /// (rule F.1.7).
+    pub(super) fn get(
+        &self,
+        metadata: &Metadata,
+        masks: &mut MaskCache,
+        message: &[u8],
+    ) -> Result<Body, Status> {
         self.require_ready()?;
-        metadata.check()?;
+        let mask = metadata.mask(masks)?;
         let uid = pod_uid(message)?;
         match self.store.load().get(uid) {
-            Some(record) => Ok(std::iter::once(record.get_message()).collect()),
+            Some(record) => Ok(std::iter::once(record.masked_get_message(&mask)).collect()),
             None => Err(Status::new(Code::NotFound, format!("pod with UID {uid} not found"))),
         }
     }
 
     /// Begins a watch.
-    pub(super) fn watch(&self, api: Api, metadata: &Metadata, caller: &Caller) -> Result<Watcher, Status> {
+    pub(super) fn watch(
+        &self,
+        api: Api,
+        metadata: &Metadata,
+        masks: &mut MaskCache,
+        caller: &Caller,
+    ) -> Result<Watcher, Status> {
         self.require_ready()?;
-        metadata.check()?;
         let contract = match api {
             Api::Documented => Contract::Documented,
             Api::V1alpha1 | Api::Node => Contract::V1alpha1,
         };
+        let view = View::new(contract, &metadata.mask(masks)?);
         let options = WatchOptions {
             ring: self.watch_buffer,
             coalesce: metadata.coalesce()?,
-            selector: None,
+            selector: metadata.selector()?.map(Arc::new),
             caller: caller.for_display(),
         };
-        self.hub.subscribe(View::new(contract), options).map_err(|error| match error {
+        self.hub.subscribe(view, options).map_err(|error| match error {
             SubscribeError::Closed => Status::new(Code::Unavailable, error.to_string()),
             SubscribeError::TooManyWatchers { .. } | SubscribeError::TooManyViews { .. } => {
                 Status::new(Code::ResourceExhausted, error.to_string())
@@ -55,7 +74,8 @@ impl Shared {
 
 /// The `podUID` of a GetPodRequest, borrowed: this is the hot path.
 fn pod_uid(message: &[u8]) -> Result<&str, Status> {
-    let malformed = |reason: String| Status::new(Code::Internal, format!("malformed GetPodRequest: {reason}"));
+    let malformed =
+        |reason: String| Status::new(Code::Internal, format!("malformed GetPodRequest: {reason}"));
     let mut uid = "";
     for field in Fields::new(message) {
         let field = field.map_err(|error| malformed(error.to_string()))?;

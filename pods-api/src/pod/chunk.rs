@@ -3,7 +3,10 @@
 //! The list is kept in chunks so that one event costs one chunk's encoding, not the whole list's. Chunks are immutable
 //! once published; only the store's thread edits its own copy.
 
+use super::masked::{PerMask, append_projection};
 use super::record::Record;
+use crate::wire::Mask;
+use crate::wire::varint::put_length_field;
 use bytes::{Bytes, BytesMut};
 use std::sync::{Arc, OnceLock};
 
@@ -18,8 +21,15 @@ pub(super) const MAX_BYTES: usize = 256 * 1024;
 pub(super) struct Chunk {
     records: Vec<Arc<Record>>,
     bytes: usize,
+    bodies: Bodies,
+}
+
+/// What readers have made of a chunk; empty again after every edit.
+#[derive(Debug, Clone, Default)]
+struct Bodies {
     /// Made by the first reader that lists. Readers that race each make it and one wins: nobody waits for anybody.
-    body: OnceLock<Bytes>,
+    whole: OnceLock<Bytes>,
+    masked: PerMask<Bytes>,
 }
 
 impl Chunk {
@@ -33,21 +43,33 @@ impl Chunk {
 
     /// The elements of ListPodsResponse, joined.
     pub(super) fn body(&self) -> Bytes {
-        if let Some(body) = self.body.get() {
+        if let Some(body) = self.bodies.whole.get() {
             return body.clone();
         }
         let mut body = BytesMut::with_capacity(self.bytes);
         self.records.iter().for_each(|record| body.extend_from_slice(record.list_element()));
         let body = body.freeze();
-        match self.body.set(body.clone()) {
+        match self.bodies.whole.set(body.clone()) {
             Ok(()) => body,
-            Err(_) => self.body.get().cloned().unwrap_or(body),
+            Err(_) => self.bodies.whole.get().cloned().unwrap_or(body),
         }
+    }
+
+    /// As [`Chunk::body`], with each pod cut down to `mask`.
+    pub(super) fn masked_body(&self, mask: &Mask) -> Bytes {
+        self.bodies.masked.get_or_make(mask, || {
+            let mut body = Vec::new();
+            let mut pod = Vec::new();
+            for record in &self.records {
+                append_masked_element(record, mask, &mut pod, &mut body);
+            }
+            body.into()
+        })
     }
 
     /// Puts a record in its place and returns the one of the same UID that it replaces.
     pub(super) fn insert(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
-        self.body = OnceLock::new();
+        self.bodies = Bodies::default();
         self.bytes += record.list_element().len();
         match self.position(record.uid().as_str()) {
             Ok(index) => {
@@ -64,7 +86,7 @@ impl Chunk {
 
     pub(super) fn remove(&mut self, uid: &str) -> Option<Arc<Record>> {
         let old = self.records.remove(self.position(uid).ok()?);
-        self.body = OnceLock::new();
+        self.bodies = Bodies::default();
         self.bytes -= old.list_element().len();
         Some(old)
     }
@@ -90,9 +112,9 @@ impl Chunk {
             middle += 1;
         }
         let upper = self.records.split_off(middle);
-        let upper = Self { records: upper, bytes: self.bytes - lower, body: OnceLock::new() };
+        let upper = Self { records: upper, bytes: self.bytes - lower, bodies: Bodies::default() };
         self.bytes = lower;
-        self.body = OnceLock::new();
+        self.bodies = Bodies::default();
         Some(upper)
     }
 
@@ -105,7 +127,7 @@ impl Chunk {
     pub(super) fn append(&mut self, next: &Self) {
         self.records.extend_from_slice(&next.records);
         self.bytes += next.bytes;
-        self.body = OnceLock::new();
+        self.bodies = Bodies::default();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -115,4 +137,11 @@ impl Chunk {
     fn position(&self, uid: &str) -> Result<usize, usize> {
         self.records.binary_search_by(|record| record.uid().as_str().cmp(uid))
     }
+}
+
+/// Appends a pod's element of ListPodsResponse under a mask; `pod` is scratch space.
+pub(super) fn append_masked_element(record: &Record, mask: &Mask, pod: &mut Vec<u8>, body: &mut Vec<u8>) {
+    pod.clear();
+    append_projection(record, mask, pod);
+    put_length_field(body, 1, pod);
 }

@@ -6,6 +6,7 @@ mod chunk;
 mod id;
 mod index;
 mod live;
+mod masked;
 mod merge;
 mod readiness;
 mod record;
@@ -35,5 +36,6 @@ pub use tombstone::{MAX_TOMBSTONES, Tombstone};
 pub use update::{SourceId, SourcePod, Update};
 pub use writer::{EventSink, Now, Writer};
 
+pub(crate) use masked::append_projection;
 pub(crate) use record::put_message_prefix;
 pub(crate) use snapshot::SnapshotCursor;

@@ -11,9 +11,13 @@
 //! v1alpha1 watch event is a slice of the front followed by the Pod. No answer copies or encodes a pod.
 
 use super::id::{Namespace, PodName, PodUid, Revision};
+use super::masked::append_projection;
+use super::selector::Selector;
 use super::update::SourcePod;
-use crate::wire::varint::{length_field_len, put_length_head, put_varint_field, varint_len};
-use crate::wire::{DecodeError, PodView};
+use crate::wire::varint::{
+    length_field_len, put_length_field, put_length_head, put_varint_field, varint_len,
+};
+use crate::wire::{DecodeError, Mask, PodView};
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::fmt;
@@ -209,6 +213,27 @@ impl Record {
     #[must_use]
     pub fn get_message(&self) -> Bytes {
         self.buffer.slice(usize::from(self.get_at)..)
+    }
+
+    /// As [`Record::get_message`], cut down to `mask`.
+    #[must_use]
+    pub fn masked_get_message(&self, mask: &Mask) -> Bytes {
+        if mask.is_all() {
+            return self.get_message();
+        }
+        let mut pod = Vec::new();
+        append_projection(self, mask, &mut pod);
+        let message_len = length_field_len(1, pod.len());
+        let mut message = BytesMut::with_capacity(MESSAGE_PREFIX_BYTES + message_len);
+        put_message_prefix(&mut message, message_len);
+        put_length_field(&mut message, 1, &pod);
+        message.freeze()
+    }
+
+    /// Whether a selector is about this pod.
+    #[must_use]
+    pub fn is_selected_by(&self, selector: &Selector) -> bool {
+        selector.matches(&self.namespace, |key| self.labels.get(key))
     }
 
     /// This pod's element of ListPodsResponse: field 1 with tag and length.

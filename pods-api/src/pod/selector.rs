@@ -4,6 +4,7 @@
 //! by commas that mean "and" (kubernetes.io "Labels and Selectors").
 
 use super::id::Namespace;
+use std::fmt;
 
 /// The longest selector taken, and the most requirements in one.
 const MAX_BYTES: usize = 8 * 1024;
@@ -81,6 +82,12 @@ impl Selector {
         self
     }
 
+    /// The namespace, where the selection is restricted to one.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.namespace.as_ref()
+    }
+
     /// Whether every pod is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
@@ -99,6 +106,24 @@ impl Selector {
                 .requirements
                 .iter()
                 .all(|requirement| requirement.operator.matches(label(&requirement.key)))
+    }
+}
+
+/// Writes the label requirements, as they can be read again.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Requirement { key, operator }) in self.requirements.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            match operator {
+                Operator::Exists => write!(f, "{comma}{key}")?,
+                Operator::DoesNotExist => write!(f, "{comma}!{key}")?,
+                Operator::In(values) => write!(f, "{comma}{key} in ({})", values.join(","))?,
+                Operator::NotIn(values) => write!(f, "{comma}{key} notin ({})", values.join(","))?,
+                Operator::GreaterThan(bound) => write!(f, "{comma}{key}>{bound}")?,
+                Operator::LessThan(bound) => write!(f, "{comma}{key}<{bound}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -294,6 +319,14 @@ mod tests {
             ["app!=web", "!app", "missing", "app in (db)", "app notin (db,web)", "size>5", "app>1"]
         {
             assert!(!matches(selector, &labels), "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        for text in ["", "a", "!a", "a=b,c!=d", "a in (b,c),d notin (e),f>1,g<-2,h="] {
+            let selector = Selector::parse(text).unwrap();
+            assert_eq!(Selector::parse(&selector.to_string()), Ok(selector), "{text}");
         }
     }
 

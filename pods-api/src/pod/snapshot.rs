@@ -1,10 +1,13 @@
 //! The pods of this node at one revision, immutable: what every List, Get, Lookup and initial sync reads.
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, append_masked_element};
 use super::id::{Namespace, PodName, PodUid, Revision};
+use super::masked::PerMask;
 use super::record::{MESSAGE_PREFIX_BYTES, Record, put_message_prefix};
+use super::selector::Selector;
 use super::table::Table;
 use super::tombstone::{Tombstone, Tombstones};
+use crate::wire::Mask;
 use bytes::{Bytes, BytesMut};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -17,6 +20,7 @@ pub struct Snapshot {
     tombstones: Tombstones,
     /// Made by the first reader that lists; see [`Chunk::body`] for the race.
     list: OnceLock<ListMessage>,
+    masked_lists: PerMask<ListMessage>,
 }
 
 /// ListPodsResponse of one snapshot as a whole gRPC message, in few large shared parts.
@@ -27,6 +31,16 @@ pub struct ListMessage {
 }
 
 impl ListMessage {
+    fn of(bodies: impl IntoIterator<Item = Bytes>) -> Self {
+        let mut parts = vec![Bytes::new()];
+        parts.extend(bodies.into_iter().filter(|body| !body.is_empty()));
+        let message_len = parts.iter().map(Bytes::len).sum();
+        let mut prefix = BytesMut::with_capacity(MESSAGE_PREFIX_BYTES);
+        put_message_prefix(&mut prefix, message_len);
+        parts[0] = prefix.freeze();
+        Self { parts: parts.into(), len: MESSAGE_PREFIX_BYTES + message_len }
+    }
+
     /// The parts, in order: the gRPC prefix, then the encoded elements chunk by chunk.
     #[must_use]
     pub fn parts(&self) -> &[Bytes] {
@@ -43,7 +57,7 @@ impl ListMessage {
 
 impl Snapshot {
     pub(super) fn new(revision: Revision, table: Table, tombstones: Tombstones) -> Self {
-        Self { revision, table, tombstones, list: OnceLock::new() }
+        Self { revision, table, tombstones, list: OnceLock::new(), masked_lists: PerMask::default() }
     }
 
     /// The revision of the newest event that this snapshot holds.
@@ -122,14 +136,32 @@ impl Snapshot {
         if let Some(list) = self.list.get() {
             return list.clone();
         }
-        let mut parts = vec![Bytes::new()];
-        parts.extend(self.table.chunks().map(|chunk| chunk.body()).filter(|body| !body.is_empty()));
-        let message_len = parts.iter().map(Bytes::len).sum();
-        let mut prefix = BytesMut::with_capacity(MESSAGE_PREFIX_BYTES);
-        put_message_prefix(&mut prefix, message_len);
-        parts[0] = prefix.freeze();
-        let list = ListMessage { parts: parts.into(), len: MESSAGE_PREFIX_BYTES + message_len };
+        let list = ListMessage::of(self.table.chunks().map(|chunk| chunk.body()));
         self.list.set(list.clone()).err().unwrap_or(list)
+    }
+
+    /// As [`Snapshot::list_message`], with each pod cut down to `mask`. Kept for the masks used last.
+    #[must_use]
+    pub fn masked_list_message(&self, mask: &Mask) -> ListMessage {
+        if mask.is_all() {
+            return self.list_message();
+        }
+        self.masked_lists
+            .get_or_make(mask, || ListMessage::of(self.table.chunks().map(|chunk| chunk.masked_body(mask))))
+    }
+
+    /// The answer to ListPods for the selected pods, cut down to `mask`. Made for each caller.
+    #[must_use]
+    pub fn selected_list_message(&self, selector: &Selector, mask: &Mask) -> ListMessage {
+        let (mut body, mut pod) = (Vec::new(), Vec::new());
+        for record in self.iter().filter(|record| record.is_selected_by(selector)) {
+            if mask.is_all() {
+                body.extend_from_slice(record.list_element());
+            } else {
+                append_masked_element(record, mask, &mut pod, &mut body);
+            }
+        }
+        ListMessage::of([body.into()])
     }
 
     /// The bytes that this snapshot's records hold, tombstones included.

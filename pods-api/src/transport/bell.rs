@@ -3,13 +3,13 @@
 //! Any thread rings; only the worker answers and sleeps. Any number of rings before the worker looks count as one, so
 //! what they announce must be found elsewhere: in a log, a queue, a phase.
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 use loom::sync::atomic::{AtomicU8, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Wake;
 
@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 
@@ -132,7 +132,7 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod models {
     use super::*;
     use loom::cell::UnsafeCell;

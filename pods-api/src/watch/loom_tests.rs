@@ -113,7 +113,7 @@ fn loom_subscription_neither_loses_nor_repeats_an_event() {
         let writer = thread::spawn(move || {
             (1..4).for_each(|generation| node.put(generation));
         });
-        let mut watcher = hub.subscribe(View::new(Contract::V1alpha1), WatchOptions::default()).unwrap();
+        let mut watcher = hub.subscribe(View::whole(Contract::V1alpha1), WatchOptions::default()).unwrap();
         let since = watcher.since().0;
         let (mut events, _) = drain(&mut watcher);
         writer.join().unwrap();
@@ -136,9 +136,9 @@ fn loom_log_is_not_dropped_under_a_new_watcher() {
     explore(|| {
         let mut node = Node::new();
         let hub = node.hub.clone();
-        let first = hub.subscribe(View::new(Contract::V1alpha1), WatchOptions::default()).unwrap();
+        let first = hub.subscribe(View::whole(Contract::V1alpha1), WatchOptions::default()).unwrap();
         let leaving = thread::spawn(move || drop(first));
-        let mut watcher = hub.subscribe(View::new(Contract::V1alpha1), WatchOptions::default()).unwrap();
+        let mut watcher = hub.subscribe(View::whole(Contract::V1alpha1), WatchOptions::default()).unwrap();
         node.put(1);
         leaving.join().unwrap();
         node.put(2);
@@ -157,7 +157,7 @@ fn loom_closing_reaches_every_watcher() {
             let hub = hub.clone();
             thread::spawn(move || hub.close())
         };
-        let watcher = hub.subscribe(View::new(Contract::V1alpha1), WatchOptions::default());
+        let watcher = hub.subscribe(View::whole(Contract::V1alpha1), WatchOptions::default());
         closing.join().unwrap();
         if let Ok(mut watcher) = watcher {
             assert_eq!(drain(&mut watcher).1, Next::End(EndReason::Shutdown));

@@ -2,7 +2,8 @@
 //!
 //! A [`View`] is the key of a log: watches with equal views share every frame.
 
-use crate::pod::{Change, ChangeKind, Record, put_message_prefix};
+use crate::pod::{Change, ChangeKind, Record, append_projection, put_message_prefix};
+use crate::wire::Mask;
 use crate::wire::splice::{deleted_stub, with_deletion};
 use crate::wire::varint::{length_field_len, put_length_field, put_varint_field};
 use bytes::{Bytes, BytesMut};
@@ -10,7 +11,9 @@ use bytes::{Bytes, BytesMut};
 /// The annotation that marks the last state of a deleted pod in the documented contract; its value is `"true"`.
 pub const DELETED_ANNOTATION: &str = "pods-api/deleted";
 
-/// `WatchPodsEvent.type` of DELETED and INITIAL_SYNC_COMPLETE.
+/// `WatchPodsEvent.type`.
+const EVENT_TYPE_ADDED: u64 = 1;
+const EVENT_TYPE_MODIFIED: u64 = 2;
 const EVENT_TYPE_DELETED: u64 = 3;
 const EVENT_TYPE_INITIAL_SYNC_COMPLETE: u64 = 4;
 
@@ -71,13 +74,32 @@ impl Frame {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     contract: Contract,
+    mask: Mask,
 }
 
 impl View {
+    /// Pods under that contract, cut down to `mask`. What a client cannot do without is always shown: a pod's
+    /// identity, and in the documented contract that it has been deleted (rule F.2.6).
+    #[must_use]
+    pub fn new(contract: Contract, mask: &Mask) -> Self {
+        let mask = match contract {
+            _ if mask.is_all() => Mask::All,
+            Contract::V1alpha1 => mask.union(&Mask::identity()),
+            Contract::Documented => mask.union(&Mask::identity()).union(&Mask::deletion()),
+        };
+        Self { contract, mask }
+    }
+
     /// Whole pods under that contract.
     #[must_use]
-    pub fn new(contract: Contract) -> Self {
-        Self { contract }
+    pub fn whole(contract: Contract) -> Self {
+        Self { contract, mask: Mask::All }
+    }
+
+    /// The fields that are shown.
+    #[must_use]
+    pub fn mask(&self) -> &Mask {
+        &self.mask
     }
 
     /// The contract.
@@ -89,6 +111,7 @@ impl View {
     /// The frame of a pod that the client does not have yet.
     pub(super) fn added(&self, record: &Record) -> Frame {
         match self.contract {
+            _ if !self.mask.is_all() => self.masked(record, EVENT_TYPE_ADDED),
             Contract::V1alpha1 => Frame { head: record.added_head(), body: record.pod() },
             Contract::Documented => Frame::whole(record.get_message()),
         }
@@ -97,9 +120,36 @@ impl View {
     /// The frame of a pod's newer state.
     pub(super) fn modified(&self, record: &Record) -> Frame {
         match self.contract {
+            _ if !self.mask.is_all() => self.masked(record, EVENT_TYPE_MODIFIED),
             Contract::V1alpha1 => Frame { head: record.modified_head(), body: record.pod() },
             Contract::Documented => Frame::whole(record.get_message()),
         }
+    }
+
+    fn masked(&self, record: &Record, event_type: u64) -> Frame {
+        self.message(event_type, &self.projection(record))
+    }
+
+    fn projection(&self, record: &Record) -> Vec<u8> {
+        let mut pod = Vec::new();
+        append_projection(record, &self.mask, &mut pod);
+        pod
+    }
+
+    /// A whole message about an encoded pod.
+    fn message(&self, event_type: u64, pod: &[u8]) -> Frame {
+        let (type_len, field) = match self.contract {
+            Contract::V1alpha1 => (2, 2),
+            Contract::Documented => (0, 1),
+        };
+        let message_len = type_len + length_field_len(field, pod.len());
+        let mut message = BytesMut::with_capacity(5 + message_len);
+        put_message_prefix(&mut message, message_len);
+        if type_len > 0 {
+            put_varint_field(&mut message, 1, event_type);
+        }
+        put_length_field(&mut message, field, pod);
+        Frame::whole(message.freeze())
     }
 
     /// The frame of a pod that the client shall forget; `record` is its last state, `unix_seconds` when it left.
@@ -107,26 +157,18 @@ impl View {
         let stub =
             || deleted_stub(record.uid().as_str(), record.namespace().as_str(), record.name().as_str());
         match self.contract {
-            Contract::V1alpha1 => {
-                let pod = stub();
-                let message_len = 2 + length_field_len(2, pod.len());
-                let mut message = BytesMut::with_capacity(5 + message_len);
-                put_message_prefix(&mut message, message_len);
-                put_varint_field(&mut message, 1, EVENT_TYPE_DELETED);
-                put_length_field(&mut message, 2, &pod);
-                Frame::whole(message.freeze())
-            }
+            Contract::V1alpha1 => self.message(EVENT_TYPE_DELETED, &stub()),
             Contract::Documented => {
                 let mark = |pod: &[u8]| with_deletion(pod, unix_seconds, DELETED_ANNOTATION, "true");
                 // A pod whose annotations are malformed leaves with its identity only.
                 let pod = mark(record.pod_bytes())
                     .or_else(|_| mark(&stub()))
                     .expect("the stub was encoded by this server");
-                let message_len = length_field_len(1, pod.len());
-                let mut message = BytesMut::with_capacity(5 + message_len);
-                put_message_prefix(&mut message, message_len);
-                put_length_field(&mut message, 1, &pod);
-                Frame::whole(message.freeze())
+                let mut shown = Vec::new();
+                if self.mask.project(&pod, &mut shown).is_err() {
+                    shown = stub().into();
+                }
+                self.message(EVENT_TYPE_DELETED, &shown)
             }
         }
     }
@@ -154,5 +196,6 @@ impl View {
     /// Whether two states of a pod look the same.
     pub(super) fn is_same(&self, old: &Record, new: &Record) -> bool {
         old.pod_bytes() == new.pod_bytes()
+            || (!self.mask.is_all() && self.projection(old) == self.projection(new))
     }
 }

@@ -396,7 +396,7 @@ fn coalesce(ring: &mut Ring, head: &mut Reader<Entry>, selector: Option<&Selecto
 }
 
 fn is_selected(selector: Option<&Selector>, record: &Record) -> bool {
-    selector.is_none_or(|selector| selector.matches(record.namespace(), |key| record.labels().get(key)))
+    selector.is_none_or(|selector| record.is_selected_by(selector))
 }
 
 /// How a change looks to a client; `None` when the client is not concerned.

@@ -25,7 +25,7 @@ fn watches_opened_under_churn_lose_and_repeat_nothing() {
                         if number >= WATCHES {
                             break kept;
                         }
-                        let view = View::new(Contract::V1alpha1);
+                        let view = View::whole(Contract::V1alpha1);
                         let options = options(1 << 20, false);
                         let mut client = Client::new(hub.subscribe(view, options).unwrap());
                         client.drain();

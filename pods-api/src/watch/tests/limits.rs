@@ -145,7 +145,7 @@ fn shutdown_ends_every_watch_and_refuses_new_ones() {
     for client in &mut clients {
         assert_eq!(client.drain(), Some(EndReason::Shutdown));
     }
-    let refused = node.hub.subscribe(View::new(Contract::V1alpha1), WatchOptions::default());
+    let refused = node.hub.subscribe(View::whole(Contract::V1alpha1), WatchOptions::default());
     assert_eq!(refused.unwrap_err(), SubscribeError::Closed);
     assert_eq!(node.hub.stats().dropped(), 0);
 }
@@ -154,7 +154,7 @@ fn shutdown_ends_every_watch_and_refuses_new_ones() {
 fn numbers_of_watchers_and_views_are_bounded() {
     let node = Node::new(HubConfig { max_watchers: 2, max_views: 1, ..HubConfig::default() });
     let first = node.watch(WatchOptions::default());
-    let subscribe = |contract| node.hub.subscribe(View::new(contract), WatchOptions::default());
+    let subscribe = |contract| node.hub.subscribe(View::whole(contract), WatchOptions::default());
     assert_eq!(subscribe(Contract::Documented).unwrap_err(), SubscribeError::TooManyViews { limit: 1 });
     let second = node.watch(WatchOptions::default());
     assert_eq!(subscribe(Contract::V1alpha1).unwrap_err(), SubscribeError::TooManyWatchers { limit: 2 });

@@ -149,7 +149,7 @@ impl Node {
     }
 
     fn watch(&self, options: WatchOptions) -> Client {
-        Client::new(self.hub.subscribe(View::new(Contract::V1alpha1), options).unwrap())
+        Client::new(self.hub.subscribe(View::whole(Contract::V1alpha1), options).unwrap())
     }
 }
 

@@ -139,7 +139,7 @@ fn selector_turns_changes_of_labels_into_coming_and_going() {
 #[test]
 fn documented_watch_sends_states_and_marks_the_last_one() {
     let mut node = Node::with_pods(2);
-    let mut watcher = node.hub.subscribe(View::new(Contract::Documented), WatchOptions::default()).unwrap();
+    let mut watcher = node.hub.subscribe(View::whole(Contract::Documented), WatchOptions::default()).unwrap();
     node.put("001");
     node.remove("000");
     let mut pods = Vec::new();
@@ -169,7 +169,7 @@ fn frames_of_one_view_are_shared() {
     let mut node = Node::with_pods(1);
     for contract in [Contract::V1alpha1, Contract::Documented] {
         let mut watchers =
-            [(); 2].map(|()| node.hub.subscribe(View::new(contract), WatchOptions::default()).unwrap());
+            [(); 2].map(|()| node.hub.subscribe(View::whole(contract), WatchOptions::default()).unwrap());
         for watcher in &mut watchers {
             while let Next::Frame(_) = watcher.next() {}
         }
