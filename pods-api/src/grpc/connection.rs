@@ -14,7 +14,7 @@ use super::status::{Code, Status};
 use super::tower::{Answer, TowerCall};
 use crate::http2::{self, ErrorCode, Event, FieldBlock, RequestHead, StreamId};
 use crate::transport::{Outgoing, Protocol};
-use crate::watch::{EndReason, Next, Watcher};
+use crate::watch::{EndReason, Next, WakerId, Watcher};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,6 +59,25 @@ struct WatchCall {
     stream: StreamId,
     api: Api,
     watcher: Watcher,
+    _woken: Woken,
+}
+
+/// Has the worker woken after each publication for as long as a watch needs it.
+struct Woken {
+    server: Arc<Server>,
+    id: WakerId,
+}
+
+impl Woken {
+    fn new(server: &Arc<Server>, waker: &Waker) -> Self {
+        Self { id: server.shared().hub.add_waker(waker), server: server.clone() }
+    }
+}
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        self.server.shared().hub.remove_waker(self.id);
+    }
 }
 
 impl Connection {
@@ -176,7 +195,8 @@ impl Connection {
                 match self.server.shared().watch(api, &metadata, &mut self.masks, &self.caller) {
                     Ok(watcher) => {
                         self.send_head(stream);
-                        self.watches.push(WatchCall { stream, api, watcher });
+                        let woken = Woken::new(&self.server, &self.waker);
+                        self.watches.push(WatchCall { stream, api, watcher, _woken: woken });
                         return self.pump(stream);
                     }
                     Err(status) => Err(status),
@@ -213,7 +233,7 @@ impl Connection {
 
     /// Returns whether the watch goes on.
     fn pump_watch(&mut self, index: usize) -> bool {
-        let WatchCall { stream, api, ref mut watcher } = self.watches[index];
+        let WatchCall { stream, api, ref mut watcher, .. } = self.watches[index];
         while self.http2.queued(stream) < QUEUE_LOW_WATER {
             match watcher.next() {
                 Next::Frame(frame) => {
