@@ -1,0 +1,216 @@
+//! The server as a child process in a temporary directory of its own, and waiting without sleeping blindly.
+//! Dropping a [`Server`] ends the process and removes the directory, also when the test fails; then the server's log
+//! is shown too.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// For what must come soon: no test depends on how soon, and nothing that works comes near it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// The work tree's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The binary under test.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pods-api"));
+    // The environment twins of the flags must not reach a test from outside.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PODS_API_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Polls until `probe` answers or `deadline` has passed, which fails the test naming `what` was awaited.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = probe() {
+            return answer;
+        }
+        assert!(start.elapsed() < deadline, "waited {deadline:?} for {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// For a test that cannot run on this machine: CI must not pass without it, elsewhere it is skipped aloud.
+pub(crate) fn cannot_run(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "cannot run: {why}; cargo xtask setup --for test");
+    eprintln!("skipped: {why}; cargo xtask setup --for test");
+}
+
+/// Runs a command to its end, which must be a success; returns what it printed on stdout.
+#[track_caller]
+pub(crate) fn succeed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}{stderr}", output.status);
+    stdout
+}
+
+/// A directory, its manifests and the arguments, before the server runs.
+pub(crate) struct Setup {
+    directory: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Setup {
+    /// An empty manifest directory and the default arguments.
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("pods-api-test-").tempdir().unwrap();
+        fs::create_dir(directory.path().join("manifests")).unwrap();
+        Self { directory, arguments: Vec::new() }
+    }
+
+    /// Adds the example manifests.
+    pub(crate) fn examples(self) -> Self {
+        for entry in fs::read_dir(root().join("examples/manifests")).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), self.directory.path().join("manifests").join(entry.file_name())).unwrap();
+        }
+        self
+    }
+
+    /// Adds one manifest.
+    pub(crate) fn manifest(self, file: &str, text: &str) -> Self {
+        fs::write(self.directory.path().join("manifests").join(file), text).unwrap();
+        self
+    }
+
+    /// Adds an argument of `serve`.
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Starts the server without waiting for anything.
+    pub(crate) fn spawn(self) -> Server {
+        let path = self.directory.path();
+        let log = path.join("server.log");
+        let child = binary()
+            .args(["serve", "--node-name", "node-1", "--admin", "127.0.0.1:0"])
+            .arg("--socket")
+            .arg(path.join("socket/pods-api.sock"))
+            .arg("--manifests")
+            .arg(path.join("manifests"))
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(log).unwrap())
+            .spawn()
+            .unwrap();
+        Server { child, directory: self.directory }
+    }
+
+    /// Starts the server and waits until it is ready.
+    #[track_caller]
+    pub(crate) fn start(self) -> Server {
+        let mut server = self.spawn();
+        eventually("the server to be ready", PATIENCE, || {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                panic!("the server ended: {status}");
+            }
+            server.admin().and_then(|_| (server.http("/readyz").0 == 200).then_some(()))
+        });
+        server
+    }
+}
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Server {
+    /// The server's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket/pods-api.sock")
+    }
+
+    /// The directory it reads manifests from.
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.directory.path().join("manifests")
+    }
+
+    /// Replaces a manifest in one step, as editors do.
+    pub(crate) fn write_manifest(&self, file: &str, text: &str) {
+        let temporary = self.manifests().join(format!(".{file}.new"));
+        fs::write(&temporary, text).unwrap();
+        fs::rename(temporary, self.manifests().join(file)).unwrap();
+    }
+
+    /// Removes a manifest.
+    pub(crate) fn remove_manifest(&self, file: &str) {
+        fs::remove_file(self.manifests().join(file)).unwrap();
+    }
+
+    /// What the server has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// The admin listener's address, once it is logged.
+    pub(crate) fn admin(&self) -> Option<SocketAddr> {
+        let log = self.log();
+        let (_, after) = log.lines().find(|line| line.contains("serving"))?.split_once("admin=")?;
+        after.split_whitespace().next()?.parse().ok()
+    }
+
+    /// GETs a path of the admin listener: the status code and the body.
+    pub(crate) fn http(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.admin().expect("the admin address is logged")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").expect("a response has a head");
+        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a response has a code");
+        (code, body.to_owned())
+    }
+
+    /// Runs a client command on this server's socket to its end.
+    pub(crate) fn client(&self, arguments: &[&str]) -> Output {
+        self.client_command(arguments).output().unwrap()
+    }
+
+    /// A client command on this server's socket.
+    pub(crate) fn client_command(&self, arguments: &[&str]) -> Command {
+        let mut command = binary();
+        command.args(arguments).arg("--socket").arg(self.socket()).stdin(Stdio::null());
+        command
+    }
+
+    /// Asks the server to end and waits until it has.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        eventually("the server to end", PATIENCE, || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the server's log:\n{}", self.log());
+        }
+        // Fails only for a child that has ended and been waited for, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
