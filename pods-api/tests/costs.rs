@@ -1,0 +1,321 @@
+//! What an operation costs in things that do not drift with the machine: heap allocations and instructions.
+//!
+//! A connection is driven without a socket, so that nothing but our own work is counted. Instructions are counted by
+//! callgrind on the test profile: they say nothing about speed, but when they change, the work has changed. System
+//! calls are counted by the integration tests, on the running server.
+
+use pods_api::grpc::{Connection, Limits, RequestCounters, Scope, Server, Shared};
+use pods_api::http2::hpack::Encoder;
+use pods_api::pod::{ByteMeter, PodStore, Published, SourceId, SourcePod, StoreConfig, Update};
+use pods_api::transport::{Accept as _, Outgoing, Protocol as _};
+use pods_api::watch::{Hub, HubConfig};
+use pods_api_proto::k8s::io::api::core::v1::{Container, EnvVar, Pod, PodSpec};
+use pods_api_proto::k8s::io::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pods_api_proto::v1alpha1::GetPodRequest;
+use prost::Message as _;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// Allocations that one operation may make, as measured; and instructions that it took when this was written, in
+/// thousands, with the tolerance below.
+const BUDGETS: [(Operation, u64, f64); 5] = [
+    (Operation::Get, 0, 0.0),
+    (Operation::MaskedGet, 0, 0.0),
+    (Operation::List, 0, 0.0),
+    (Operation::MaskedList, 0, 0.0),
+    (Operation::Event, 0, 0.0),
+];
+
+/// How far instructions may be off before it counts as a change: compilers and libraries move them by a few percent.
+const TOLERANCE: f64 = 0.15;
+
+const PODS: usize = 200;
+const CHANGING: usize = 7;
+const MASK: &str = "metadata.name,metadata.namespace,metadata.labels,status.phase,status.podIPs";
+
+/// Set for a run under callgrind: the operation to repeat.
+const ONLY: &str = "PODS_API_COSTS_OPERATION";
+const REPETITIONS: u64 = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Get,
+    MaskedGet,
+    List,
+    MaskedList,
+    Event,
+}
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting what each thread asks for.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call goes unchanged to the system's allocator; the counter is a thread-local that needs no allocation.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[test]
+fn operations_allocate_no_more_than_their_budget() {
+    let mut client = Client::new();
+    for (operation, budget, _) in BUDGETS {
+        (0..50).for_each(|_| drop(client.run(operation)));
+        // The usual cost: now and then a buffer grows.
+        let mut costs: Vec<u64> = (0..51).map(|_| client.run(operation)).collect();
+        costs.sort_unstable();
+        eprintln!("{operation:?}: {} allocations", costs[25]);
+        assert!(costs[25] <= budget, "{operation:?} made {} allocations, budget {budget}", costs[25]);
+    }
+}
+
+#[test]
+fn operations_take_the_instructions_they_took() {
+    if let Ok(name) = std::env::var(ONLY) {
+        let (operation, ..) =
+            BUDGETS.into_iter().find(|(operation, ..)| format!("{operation:?}") == name).unwrap();
+        let mut client = Client::new();
+        (0..REPETITIONS).for_each(|_| drop(client.run(operation)));
+        return;
+    }
+    for (operation, _, budget) in BUDGETS {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*serve_counted*"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "operations_take_the_instructions_they_took"])
+            .env(ONLY, format!("{operation:?}"))
+            .output()
+            .expect("valgrind is installed by cargo xtask setup --for test");
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{operation:?}: {log}");
+        let collected = log.split("Collected :").nth(1).and_then(|text| text.split_whitespace().next());
+        let collected: f64 = collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{log}"));
+        let thousands = collected / REPETITIONS as f64 / 1000.0;
+        eprintln!("{operation:?}: {thousands:.1} thousand instructions");
+        assert!(
+            thousands <= budget * (1.0 + TOLERANCE),
+            "{operation:?} took {thousands:.1} thousand instructions, before {budget}"
+        );
+        assert!(
+            thousands >= budget * (1.0 - TOLERANCE),
+            "{operation:?} took only {thousands:.1} thousand instructions, before {budget}: lower the budget"
+        );
+    }
+}
+
+/// A server with pods, and one client's connection to it without a socket.
+struct Client {
+    connection: Connection,
+    out: Outgoing,
+    store: PodStore,
+    woken: Arc<Woken>,
+    next_stream: u32,
+    version: usize,
+    now: Instant,
+    _socket: UnixStream,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// Notes that the hub has woken the connection's worker.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Client {
+    fn new() -> Self {
+        let (snapshots, meter) = (Arc::new(Published::new(Arc::default())), ByteMeter::default());
+        let (hub, publisher) = Hub::new(snapshots.clone(), meter.clone(), HubConfig::default());
+        let (store, thread) = PodStore::spawn(&StoreConfig::default(), snapshots, meter, publisher).unwrap();
+        // It ends with the process.
+        std::mem::forget(thread);
+        let unlimited = NonZeroU32::new(1_000_000_000).unwrap();
+        let shared = Shared {
+            store: store.clone(),
+            hub,
+            limits: Limits::new(Scope::Server, unlimited, unlimited),
+            counters: RequestCounters::default(),
+            watch_buffer: 1024,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let server = Server::new(Arc::new(shared), tonic::service::Routes::default(), runtime.handle().clone());
+        let (socket, _) = UnixStream::pair().unwrap();
+        let (now, woken) = (Instant::now(), Arc::<Woken>::default());
+        let connection = server.acceptor().accept(socket.as_fd(), &Waker::from(woken.clone()), now);
+        let mut client = Self {
+            connection,
+            out: Outgoing::default(),
+            store,
+            woken,
+            next_stream: 1,
+            version: 0,
+            now,
+            _socket: socket,
+            _runtime: runtime,
+        };
+        client.publish();
+        // SETTINGS and WINDOW_UPDATE that open all windows.
+        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        hello.extend(frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+        hello.extend(frame(8, 0, 0, &(i32::MAX - 65_535).to_be_bytes()));
+        hello.extend(frame(4, 1, 0, &[]));
+        client.serve_counted(&hello);
+        let watch = client.request("/v1alpha1.Pods/WatchPods", &[], None);
+        client.serve_counted(&watch);
+        client
+    }
+
+    /// Runs an operation; returns the allocations of the worker's part in it.
+    fn run(&mut self, operation: Operation) -> u64 {
+        let get = GetPodRequest { pod_uid: uid(CHANGING) }.encode_to_vec();
+        let request = match operation {
+            Operation::Get => self.request("/v1alpha1.Pods/GetPod", &get, None),
+            Operation::MaskedGet => self.request("/v1alpha1.Pods/GetPod", &get, Some(MASK)),
+            Operation::List => self.request("/v1alpha1.Pods/ListPods", &[], None),
+            Operation::MaskedList => self.request("/v1alpha1.Pods/ListPods", &[], Some(MASK)),
+            Operation::Event => {
+                self.woken.0.store(false, Ordering::Relaxed);
+                self.publish();
+                while !self.woken.0.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                Vec::new()
+            }
+        };
+        let before = ALLOCATIONS.get();
+        let sent = self.serve_counted(&request);
+        let allocations = ALLOCATIONS.get() - before;
+        assert!(sent > 100, "{operation:?} sent {sent} bytes");
+        allocations
+    }
+
+    /// What the worker does: takes received bytes, or a wake-up if there are none, and sends all there is to send.
+    #[inline(never)]
+    fn serve_counted(&mut self, bytes: &[u8]) -> usize {
+        if bytes.is_empty() {
+            self.connection.wake(self.now);
+        } else {
+            self.connection.receive(bytes, self.now);
+        }
+        let mut sent = 0;
+        loop {
+            self.connection.gather(&mut self.out, 256 * 1024, self.now);
+            let length = self.out.len();
+            if length == 0 {
+                return sent;
+            }
+            self.out.advance(length);
+            sent += length;
+        }
+    }
+
+    /// A whole request on a new stream, and the window that its answer will use.
+    fn request(&mut self, path: &str, message: &[u8], mask: Option<&str>) -> Vec<u8> {
+        let mut block = Encoder::default();
+        let mut fields = vec![
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "localhost"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ];
+        fields.extend(mask.map(|mask| ("x-kubernetes-fieldmask", mask)));
+        fields.iter().for_each(|(name, value)| block.field(name.as_bytes(), value.as_bytes()));
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let mut request = frame(1, 4, stream, &block.finish());
+        request.extend(frame(0, 1, stream, &[&[0], &length[..], message].concat()));
+        request
+    }
+
+    /// Changes one pod and waits until the snapshot has it.
+    fn publish(&mut self) {
+        self.version += 1;
+        let version = self.version;
+        let pods = (0..PODS).map(|number| pod(number, if number == CHANGING { version } else { 0 })).collect();
+        let revision = self.store.load().revision();
+        self.store.updates().send(Update::Set { source: SourceId::Manifest, pods }).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while self.store.load().revision() == revision || !self.store.readiness().is_ready() {
+            assert!(Instant::now() < deadline, "the change is published");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn uid(number: usize) -> String {
+    format!("{number:08x}-0000-4000-8000-000000000000")
+}
+
+/// A pod of about 6 kB.
+fn pod(number: usize, version: usize) -> SourcePod {
+    let (name, namespace) = (format!("pod-{number}"), format!("team-{}", number % 7));
+    let variable = |index| EnvVar {
+        name: Some(format!("VARIABLE_{index}")),
+        value: Some("v".repeat(80)),
+        ..Default::default()
+    };
+    let container = |index| Container {
+        name: Some(format!("container-{index}")),
+        image: Some("registry.example/team/app:1.2.3".into()),
+        env: (0..20).map(variable).collect(),
+        ..Default::default()
+    };
+    let labels = [("app".to_owned(), "web".to_owned()), ("version".to_owned(), version.to_string())];
+    let pod = Pod {
+        metadata: Some(ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            uid: Some(uid(number)),
+            labels: labels.into(),
+            ..Default::default()
+        }),
+        spec: Some(PodSpec { containers: (0..3).map(container).collect(), ..Default::default() }),
+        ..Default::default()
+    };
+    SourcePod {
+        uid: uid(number).into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        pod: pod.encode_to_vec().into(),
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
