@@ -27,23 +27,23 @@ use std::time::{Duration, Instant};
 /// Allocations that one operation may make, as measured; and instructions that it took when this was written, in
 /// thousands, with the tolerance below.
 const BUDGETS: [(Operation, u64, f64); 5] = [
-    (Operation::Get, 0, 0.0),
-    (Operation::MaskedGet, 0, 0.0),
-    (Operation::List, 0, 0.0),
-    (Operation::MaskedList, 0, 0.0),
-    (Operation::Event, 0, 0.0),
+    (Operation::Get, 1, 74.6),
+    (Operation::MaskedGet, 6, 150.0),
+    (Operation::List, 2, 250.0),
+    (Operation::MaskedList, 5, 150.0),
+    (Operation::Event, 0, 30.2),
 ];
 
 /// How far instructions may be off before it counts as a change: compilers and libraries move them by a few percent.
 const TOLERANCE: f64 = 0.15;
 
-const PODS: usize = 200;
+const PODS: usize = 100;
 const CHANGING: usize = 7;
 const MASK: &str = "metadata.name,metadata.namespace,metadata.labels,status.phase,status.podIPs";
 
 /// Set for a run under callgrind: the operation to repeat.
 const ONLY: &str = "PODS_API_COSTS_OPERATION";
-const REPETITIONS: u64 = 100;
+const REPETITIONS: u64 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -88,7 +88,7 @@ unsafe impl GlobalAlloc for Counting {
 fn operations_allocate_no_more_than_their_budget() {
     let mut client = Client::new();
     for (operation, budget, _) in BUDGETS {
-        (0..50).for_each(|_| drop(client.run(operation)));
+        (0..50).for_each(|_| { let _ = client.run(operation); });
         // The usual cost: now and then a buffer grows.
         let mut costs: Vec<u64> = (0..51).map(|_| client.run(operation)).collect();
         costs.sort_unstable();
@@ -103,9 +103,10 @@ fn operations_take_the_instructions_they_took() {
         let (operation, ..) =
             BUDGETS.into_iter().find(|(operation, ..)| format!("{operation:?}") == name).unwrap();
         let mut client = Client::new();
-        (0..REPETITIONS).for_each(|_| drop(client.run(operation)));
+        (0..REPETITIONS).for_each(|_| { let _ = client.run(operation); });
         return;
     }
+    let mut misses = Vec::new();
     for (operation, _, budget) in BUDGETS {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*serve_counted*"])
@@ -119,16 +120,13 @@ fn operations_take_the_instructions_they_took() {
         let collected = log.split("Collected :").nth(1).and_then(|text| text.split_whitespace().next());
         let collected: f64 = collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{log}"));
         let thousands = collected / REPETITIONS as f64 / 1000.0;
-        eprintln!("{operation:?}: {thousands:.1} thousand instructions");
-        assert!(
-            thousands <= budget * (1.0 + TOLERANCE),
-            "{operation:?} took {thousands:.1} thousand instructions, before {budget}"
-        );
-        assert!(
-            thousands >= budget * (1.0 - TOLERANCE),
-            "{operation:?} took only {thousands:.1} thousand instructions, before {budget}: lower the budget"
-        );
+        eprintln!("{operation:?}: {thousands:.1} thousand instructions, before {budget}");
+        // Fewer are a miss too: the budget is then to be lowered, or the next loss goes unseen.
+        if (thousands / budget - 1.0).abs() > TOLERANCE {
+            misses.push(format!("{operation:?}: {thousands:.1}, before {budget}"));
+        }
     }
+    assert!(misses.is_empty(), "thousands of instructions per operation: {misses:#?}");
 }
 
 /// A server with pods, and one client's connection to it without a socket.
@@ -156,6 +154,8 @@ impl Wake for Woken {
 
 impl Client {
     fn new() -> Self {
+        // Builds the tables of the schema, once per process: not the cost of any one call.
+        pods_api::wire::Mask::identity();
         let (snapshots, meter) = (Arc::new(Published::new(Arc::default())), ByteMeter::default());
         let (hub, publisher) = Hub::new(snapshots.clone(), meter.clone(), HubConfig::default());
         let (store, thread) = PodStore::spawn(&StoreConfig::default(), snapshots, meter, publisher).unwrap();
