@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 /// Allocations that one operation may make, as measured; and instructions that it took when this was written, in
 /// thousands, with the tolerance below.
 const BUDGETS: [(Operation, u64, f64); 5] = [
-    (Operation::Get, 1, 74.6),
-    (Operation::MaskedGet, 6, 150.0),
-    (Operation::List, 2, 250.0),
-    (Operation::MaskedList, 5, 150.0),
-    (Operation::Event, 0, 30.2),
+    (Operation::Get, 1, 60.8),
+    (Operation::MaskedGet, 6, 88.5),
+    (Operation::List, 2, 180.0),
+    (Operation::MaskedList, 5, 131.4),
+    (Operation::Event, 0, 11.0),
 ];
 
 /// How far instructions may be off before it counts as a change: compilers and libraries move them by a few percent.
@@ -88,7 +88,9 @@ unsafe impl GlobalAlloc for Counting {
 fn operations_allocate_no_more_than_their_budget() {
     let mut client = Client::new();
     for (operation, budget, _) in BUDGETS {
-        (0..50).for_each(|_| { let _ = client.run(operation); });
+        (0..50).for_each(|_| {
+            let _ = client.run(operation);
+        });
         // The usual cost: now and then a buffer grows.
         let mut costs: Vec<u64> = (0..51).map(|_| client.run(operation)).collect();
         costs.sort_unstable();
@@ -103,7 +105,9 @@ fn operations_take_the_instructions_they_took() {
         let (operation, ..) =
             BUDGETS.into_iter().find(|(operation, ..)| format!("{operation:?}") == name).unwrap();
         let mut client = Client::new();
-        (0..REPETITIONS).for_each(|_| { let _ = client.run(operation); });
+        (0..REPETITIONS).for_each(|_| {
+            let _ = client.run(operation);
+        });
         return;
     }
     let mut misses = Vec::new();
@@ -118,7 +122,8 @@ fn operations_take_the_instructions_they_took() {
         let log = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{operation:?}: {log}");
         let collected = log.split("Collected :").nth(1).and_then(|text| text.split_whitespace().next());
-        let collected: f64 = collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{log}"));
+        let collected: f64 =
+            collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{log}"));
         let thousands = collected / REPETITIONS as f64 / 1000.0;
         eprintln!("{operation:?}: {thousands:.1} thousand instructions, before {budget}");
         // Fewer are a miss too: the budget is then to be lowered, or the next loss goes unseen.
@@ -155,7 +160,7 @@ impl Wake for Woken {
 impl Client {
     fn new() -> Self {
         // Builds the tables of the schema, once per process: not the cost of any one call.
-        pods_api::wire::Mask::identity();
+        let _ = pods_api::wire::Mask::identity();
         let (snapshots, meter) = (Arc::new(Published::new(Arc::default())), ByteMeter::default());
         let (hub, publisher) = Hub::new(snapshots.clone(), meter.clone(), HubConfig::default());
         let (store, thread) = PodStore::spawn(&StoreConfig::default(), snapshots, meter, publisher).unwrap();
@@ -170,7 +175,8 @@ impl Client {
             watch_buffer: 1024,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let server = Server::new(Arc::new(shared), tonic::service::Routes::default(), runtime.handle().clone());
+        let server =
+            Server::new(Arc::new(shared), tonic::service::Routes::default(), runtime.handle().clone());
         let (socket, _) = UnixStream::pair().unwrap();
         let (now, woken) = (Instant::now(), Arc::<Woken>::default());
         let connection = server.acceptor().accept(socket.as_fd(), &Waker::from(woken.clone()), now);
@@ -191,9 +197,9 @@ impl Client {
         hello.extend(frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
         hello.extend(frame(8, 0, 0, &(i32::MAX - 65_535).to_be_bytes()));
         hello.extend(frame(4, 1, 0, &[]));
-        client.serve_counted(&hello);
+        client.serve(&hello);
         let watch = client.request("/v1alpha1.Pods/WatchPods", &[], None);
-        client.serve_counted(&watch);
+        client.serve(&watch);
         client
     }
 
@@ -221,9 +227,14 @@ impl Client {
         allocations
     }
 
-    /// What the worker does: takes received bytes, or a wake-up if there are none, and sends all there is to send.
+    /// [`Client::serve`] under the name that callgrind counts.
     #[inline(never)]
     fn serve_counted(&mut self, bytes: &[u8]) -> usize {
+        self.serve(bytes)
+    }
+
+    /// What the worker does: takes received bytes, or a wake-up if there are none, and sends all there is to send.
+    fn serve(&mut self, bytes: &[u8]) -> usize {
         if bytes.is_empty() {
             self.connection.wake(self.now);
         } else {
@@ -266,7 +277,8 @@ impl Client {
     fn publish(&mut self) {
         self.version += 1;
         let version = self.version;
-        let pods = (0..PODS).map(|number| pod(number, if number == CHANGING { version } else { 0 })).collect();
+        let pods =
+            (0..PODS).map(|number| pod(number, if number == CHANGING { version } else { 0 })).collect();
         let revision = self.store.load().revision();
         self.store.updates().send(Update::Set { source: SourceId::Manifest, pods }).unwrap();
         let deadline = Instant::now() + Duration::from_secs(120);

@@ -56,6 +56,12 @@ const REQUIREMENTS: &[Requirement] = &[
         remedy: Remedy::Debian(&["python3", "python3-venv"]),
     },
     Requirement {
+        what: "valgrind, which counts instructions",
+        scopes: &[Scope::Test],
+        is_present: || has_program("valgrind"),
+        remedy: Remedy::Debian(&["valgrind"]),
+    },
+    Requirement {
         what: "Node.js with npm, for the Node.js client tests",
         scopes: &[Scope::Test],
         is_present: || has_program("node") && has_program("npm"),

@@ -93,6 +93,13 @@ impl Setup {
         self
     }
 
+    /// Puts a device where manifests should be: a source that never delivers.
+    pub(crate) fn device_as_manifests(self) -> Self {
+        fs::remove_dir(self.directory.path().join("manifests")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", self.directory.path().join("manifests")).unwrap();
+        self
+    }
+
     /// Adds an argument of `serve`.
     pub(crate) fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());

@@ -46,9 +46,15 @@ fn every_authority_a_client_sends_on_a_unix_socket_is_welcome() {
     on_both_drivers(|server| {
         let path = server.socket().to_str().unwrap().to_owned();
         let encoded = path.replace('/', "%2F");
-        for authority in
-            [None, Some(""), Some("localhost"), Some(&*path), Some(&*encoded), Some("pods-api.sock"), Some("\u{e9}")]
-        {
+        for authority in [
+            None,
+            Some(""),
+            Some("localhost"),
+            Some(&*path),
+            Some(&*encoded),
+            Some("pods-api.sock"),
+            Some("\u{e9}"),
+        ] {
             let mut client = Raw::connect(&server.socket());
             let stream = client.call_as(authority, LIST, &[], &[]);
             let answer = client.finish(stream);
@@ -182,7 +188,8 @@ fn a_reset_and_a_lost_connection_end_watches_as_cancelled() {
         client.read().unwrap();
         drop(client);
         no_watcher_is_left(server);
-        let counted = "kubelet_pod_requests_watch_total{server_api_version=\"v1alpha1\",status_code=\"Canceled\"}";
+        let counted =
+            "kubelet_pod_requests_watch_total{server_api_version=\"v1alpha1\",status_code=\"Canceled\"}";
         eventually("both to be counted", PATIENCE, || (metric(server, counted) == Some(2.0)).then_some(()));
     });
 }
@@ -193,19 +200,9 @@ fn a_thousand_streams_share_a_connection() {
         let mut client = Raw::connect(&server.socket());
         let streams: Vec<u32> = (0..1000).map(|_| client.call(WATCH, &[], &[])).collect();
         let mut answers = HashMap::new();
-        eventually("every watch to be in sync", PATIENCE, || {
-            let frame = client.read().expect("the server keeps the connection");
-            assert_eq!(client.take(&frame, &mut answers), None);
-            let is_synced = |stream| answers.get(stream).is_some_and(|answer| answer.messages_so_far() == 7);
-            streams.iter().all(is_synced).then_some(())
-        });
+        client.read_until(&streams, 7, &mut answers);
         server.remove_manifest("etcd.yaml");
-        eventually("every watch to see the event", PATIENCE, || {
-            let frame = client.read().expect("the server keeps the connection");
-            client.take(&frame, &mut answers);
-            let is_told = |stream| answers[stream].messages_so_far() == 8;
-            streams.iter().all(is_told).then_some(())
-        });
+        client.read_until(&streams, 8, &mut answers);
         let last = answers[&streams[999]].messages().pop().unwrap();
         assert_eq!(WatchPodsEvent::decode(&*last).unwrap().r#type, 3);
     });
@@ -243,8 +240,8 @@ fn keepalive_pings_without_streams_are_welcome() {
         let mut client = Raw::connect(&server.socket());
         for number in 0..30u64 {
             client.frame(PING, 0, 0, &number.to_be_bytes());
-            let pong = client.read().unwrap();
-            assert_eq!((pong.kind, pong.flags, pong.payload), (PING, 1, number.to_be_bytes().to_vec()));
+            let pong = std::iter::from_fn(|| client.read()).find(|frame| frame.kind == PING).unwrap();
+            assert_eq!((pong.flags, pong.payload), (1, number.to_be_bytes().to_vec()));
         }
         assert_eq!(client.run(LIST, &[], &[]).field("grpc-status"), "0");
     });
@@ -274,16 +271,19 @@ fn a_noisy_caller_is_limited_with_a_delay_and_not_counted() {
 #[test]
 fn calls_before_the_first_sync_name_the_source() {
     // rules A.1.2 and E.4.2, SOCK-8: a path that is neither file nor directory never delivers.
-    let server = Setup::new().argument("--manifests=/dev/null").spawn();
+    let server = Setup::new().device_as_manifests().spawn();
     eventually("the server to serve", PATIENCE, || server.admin());
     let mut client = Raw::connect(&server.socket());
-    for path in [LIST, GET, WATCH, "/Pods/ListPods", "/Pods/GetPod", "/Pods/WatchPods", "/podsapi.v1.Node/Lookup"] {
+    for path in
+        [LIST, GET, WATCH, "/Pods/ListPods", "/Pods/GetPod", "/Pods/WatchPods", "/podsapi.v1.Node/Lookup"]
+    {
         let answer = client.run(path, &[], &[]);
         assert_eq!(answer.status(), ("9", "Kubelet is initializing: waiting for manifest"), "{path}");
     }
     let (code, text) = server.http("/readyz");
     assert!(code == 503 && text.contains("[-]source/manifest failed"), "{code} {text}");
-    let counted = "kubelet_pod_requests_total{server_api_version=\"v1alpha1\",status_code=\"FailedPrecondition\"}";
+    let counted =
+        "kubelet_pod_requests_total{server_api_version=\"v1alpha1\",status_code=\"FailedPrecondition\"}";
     assert_eq!(metric(&server, counted), Some(3.0));
 }
 
@@ -294,10 +294,7 @@ fn a_stopping_server_ends_watches_as_unavailable_and_exits_in_order() {
         let mut client = Raw::connect(&server.socket());
         let stream = client.call(WATCH, &[], &[]);
         let mut answers = HashMap::new();
-        while answers.get(&stream).is_none_or(|answer: &crate::raw::Answer| answer.messages_so_far() < 7) {
-            let frame = client.read().unwrap();
-            client.take(&frame, &mut answers);
-        }
+        client.read_until(&[stream], 7, &mut answers);
         let reader = std::thread::spawn(move || {
             while let Some(frame) = client.read() {
                 if frame.kind != crate::raw::GOAWAY {

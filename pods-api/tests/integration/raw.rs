@@ -2,7 +2,7 @@
 //! images of clients that are not installed here. Blocking, one connection.
 
 use pods_api::http2::hpack::{Decoder, Encoder, Sink};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -215,6 +215,24 @@ impl Raw {
         }
     }
 
+    /// Reads until each of the streams has had so many messages. None of them may end.
+    pub(crate) fn read_until(
+        &mut self,
+        streams: &[u32],
+        messages: usize,
+        answers: &mut HashMap<u32, Answer>,
+    ) {
+        let mut waiting: HashSet<u32> = streams.iter().copied().collect();
+        waiting.retain(|stream| answers.get(stream).is_none_or(|answer| answer.messages_so_far() < messages));
+        while !waiting.is_empty() {
+            let frame = self.read().expect("the server keeps the connection");
+            assert_eq!(self.take(&frame, answers), None, "a stream has ended");
+            if answers.get(&frame.stream).is_some_and(|answer| answer.messages_so_far() >= messages) {
+                waiting.remove(&frame.stream);
+            }
+        }
+    }
+
     /// A call from begin to end.
     pub(crate) fn run(&mut self, path: &str, message: &[u8], more: &[(&str, &str)]) -> Answer {
         let stream = self.call(path, message, more);
@@ -231,6 +249,14 @@ impl Sink for Collect<'_> {
 
     fn field(&mut self, name: &[u8], value: &[u8], (): ()) {
         let text = |bytes| String::from_utf8(Vec::from(bytes)).unwrap();
-        self.0.insert(text(name), text(value));
+        let value = text(value);
+        // Servers differ in what they percent-encode beyond what they must.
+        let value = match name {
+            b"grpc-message" => {
+                percent_encoding::percent_decode_str(&value).decode_utf8().unwrap().into_owned()
+            }
+            _ => value,
+        };
+        self.0.insert(text(name), value);
     }
 }
