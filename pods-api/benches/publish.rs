@@ -1,0 +1,194 @@
+//! What a change costs the store, and what its readers pay for it, on nodes of 100 to 10,000 pods of 6 kB.
+//!
+//! `cargo bench -p pods-api --bench publish`. Only the named step is timed: what prepares it, and what clears up after
+//! it, is not.
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use pods_api::pod::testing::PodSketch;
+use pods_api::pod::{
+    ByteMeter, Now, Published, Readiness, Snapshot, SourceId, SourcePod, StoreStats, Update, Writer,
+};
+use pods_api::watch::{Contract, Hub, HubConfig, Next, Publisher, View, WatchOptions, Watcher};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const POD_BYTES: usize = 6_000;
+const NODE_SIZES: [usize; 3] = [100, 1_000, 10_000];
+
+struct Node {
+    writer: Writer<Publisher>,
+    hub: Hub,
+    published: Arc<Published<Snapshot>>,
+    pods: usize,
+    generation: u64,
+}
+
+impl Node {
+    fn new(pods: usize) -> Self {
+        let published = Arc::new(Published::new(Arc::default()));
+        let meter = ByteMeter::default();
+        let (hub, publisher) = Hub::new(published.clone(), meter.clone(), HubConfig::default());
+        let readiness = Arc::new(Readiness::new([]));
+        let stats = Arc::new(StoreStats::default());
+        let writer = Writer::new(published.clone(), readiness, stats, meter, Duration::ZERO, publisher);
+        let mut node = Self { writer, hub, published, pods, generation: 0 };
+        let pods = (0..pods).map(|number| node.pod(number)).collect();
+        node.writer.apply([Update::Set { source: SourceId::Manifest, pods }], Now::read());
+        node
+    }
+
+    fn pod(&mut self, number: usize) -> SourcePod {
+        self.generation += 1;
+        PodSketch::new(&format!("{number:08}-5b1c-4f6e-9d7a-0242ac120002"))
+            .label("app", "bench")
+            .ip("10.1.2.3")
+            .generation(self.generation)
+            .padding(POD_BYTES - 200)
+            .source_pod()
+    }
+
+    /// A change of one pod, another one each time.
+    fn change(&mut self) -> Update {
+        let number = (self.generation as usize).wrapping_mul(7919) % self.pods;
+        Update::Upsert { source: SourceId::Manifest, pod: self.pod(number) }
+    }
+
+    fn watchers(&self, count: usize) -> Vec<Watcher> {
+        let view = View::new(Contract::V1alpha1);
+        let open = |_| self.hub.subscribe(view.clone(), WatchOptions::default()).expect("below the limits");
+        (0..count).map(open).collect()
+    }
+}
+
+/// Takes everything that waits; returns how many messages that was.
+fn drain(watchers: &mut [Watcher]) -> u64 {
+    let mut messages = 0;
+    for watcher in watchers {
+        watcher.fill();
+        while let Next::Frame(frame) = watcher.next() {
+            black_box(frame);
+            messages += 1;
+        }
+    }
+    messages
+}
+
+/// One changed pod: merge, record, snapshot, log, wake.
+fn publish(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("publish");
+    for pods in NODE_SIZES {
+        for watchers in [0, 1_000] {
+            let mut node = Node::new(pods);
+            let mut open = node.watchers(watchers);
+            drain(&mut open);
+            group.bench_function(BenchmarkId::new(format!("{watchers}_watchers"), pods), |bencher| {
+                bencher.iter_custom(|rounds| {
+                    let mut took = Duration::ZERO;
+                    for _ in 0..rounds {
+                        let (update, now) = (node.change(), Now::read());
+                        let start = Instant::now();
+                        node.writer.apply([update], now);
+                        took += start.elapsed();
+                        drain(&mut open);
+                    }
+                    took
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+/// ListPods: the first of all, the first after one event, and one more of the same snapshot.
+fn list(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("list");
+    for pods in NODE_SIZES {
+        group.bench_function(BenchmarkId::new("after_one_event", pods), |bencher| {
+            let mut node = Node::new(pods);
+            black_box(node.published.load_full().list_message());
+            bencher.iter_custom(|rounds| {
+                let mut took = Duration::ZERO;
+                for _ in 0..rounds {
+                    let update = node.change();
+                    node.writer.apply([update], Now::read());
+                    let start = Instant::now();
+                    black_box(node.published.load().list_message());
+                    took += start.elapsed();
+                }
+                took
+            });
+        });
+        group.bench_function(BenchmarkId::new("unchanged", pods), |bencher| {
+            let node = Node::new(pods);
+            bencher.iter(|| black_box(node.published.load().list_message()));
+        });
+    }
+    group.sample_size(10);
+    for pods in NODE_SIZES {
+        group.bench_function(BenchmarkId::new("first", pods), |bencher| {
+            bencher.iter_custom(|rounds| {
+                (0..rounds)
+                    .map(|_| {
+                        let node = Node::new(pods);
+                        let start = Instant::now();
+                        black_box(node.published.load().list_message());
+                        start.elapsed()
+                    })
+                    .sum()
+            });
+        });
+    }
+    group.finish();
+}
+
+/// GetPod's lookup and answer.
+fn get(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("get");
+    for pods in NODE_SIZES {
+        let node = Node::new(pods);
+        let uids: Vec<_> = node.published.load().iter().map(|record| record.uid().clone()).collect();
+        let mut number = 0;
+        group.bench_function(BenchmarkId::new("by_uid", pods), |bencher| {
+            bencher.iter(|| {
+                number = (number + 7919) % uids.len();
+                let snapshot = node.published.load();
+                black_box(snapshot.get(uids[number].as_str()).map(|record| record.get_message()))
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The workers' side: one event taken by each of 1,000 watchers, and one watcher's initial sync.
+fn watch(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("watch");
+    let mut node = Node::new(500);
+    let mut open = node.watchers(1_000);
+    drain(&mut open);
+    group.bench_function("event_to_1000_watchers", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let mut took = Duration::ZERO;
+            for _ in 0..rounds {
+                let update = node.change();
+                node.writer.apply([update], Now::read());
+                let start = Instant::now();
+                assert_eq!(drain(&mut open), 1_000);
+                took += start.elapsed();
+            }
+            took
+        });
+    });
+    drop(open);
+    group.bench_function("initial_sync_of_500_pods", |bencher| {
+        bencher.iter(|| assert_eq!(drain(&mut node.watchers(1)), 501));
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500));
+    targets = publish, list, get, watch
+}
+criterion_main!(benches);
