@@ -55,7 +55,7 @@ impl Node {
     }
 
     fn watchers(&self, count: usize) -> Vec<Watcher> {
-        let view = View::new(Contract::V1alpha1);
+        let view = View::whole(Contract::V1alpha1);
         let open = |_| self.hub.subscribe(view.clone(), WatchOptions::default()).expect("below the limits");
         (0..count).map(open).collect()
     }

@@ -1,4 +1,4 @@
-//! A published value: one writer replaces it, any thread loads it without waiting.
+//! A published value: a writer replaces it, any thread loads it without waiting.
 
 use std::sync::Arc;
 
@@ -39,6 +39,12 @@ impl<T> Published<T> {
     pub fn store(&self, value: Arc<T>) {
         self.value.store(value);
     }
+
+    /// Replaces the value by what `change` makes of it. For values with several writers: `change` is called again when
+    /// another one was faster.
+    pub fn update(&self, mut change: impl FnMut(&T) -> T) {
+        self.value.rcu(|value| change(value));
+    }
 }
 
 #[cfg(feature = "loom")]
@@ -58,5 +64,10 @@ impl<T> Published<T> {
 
     pub fn store(&self, value: Arc<T>) {
         *self.value.lock().expect("no holder panics") = value;
+    }
+
+    pub fn update(&self, mut change: impl FnMut(&T) -> T) {
+        let mut value = self.value.lock().expect("no holder panics");
+        *value = Arc::new(change(&value));
     }
 }

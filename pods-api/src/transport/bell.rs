@@ -95,7 +95,8 @@ impl State {
     }
 }
 
-#[cfg(all(test, not(feature = "loom")))]
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
 mod tests {
     use super::*;
 
@@ -132,8 +133,9 @@ mod tests {
     }
 }
 
-#[cfg(all(test, feature = "loom"))]
-mod models {
+#[cfg(test)]
+#[cfg(feature = "loom")]
+mod loom_models {
     use super::*;
     use loom::cell::UnsafeCell;
     use loom::sync::Notify;

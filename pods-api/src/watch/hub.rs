@@ -114,7 +114,7 @@ pub struct Hub {
 #[derive(Debug)]
 pub(super) struct Shared {
     snapshot: Arc<Published<Snapshot>>,
-    meter: ByteMeter,
+    pub(super) meter: ByteMeter,
     config: HubConfig,
     registry: Mutex<Registry>,
     wakers: Mutex<Wakers>,

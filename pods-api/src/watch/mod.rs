@@ -10,6 +10,7 @@ mod hub;
 mod log;
 mod registry;
 mod ring;
+mod shared_sync;
 mod sync;
 mod view;
 mod watcher;

@@ -1,6 +1,7 @@
 //! Who watches: one registration per open watch, shared between its worker and whoever asks.
 
 use super::log::Log;
+use super::shared_sync::SharedSyncs;
 use super::sync::{AtomicU8, AtomicU64, Ordering};
 use super::view::{Frame, View};
 use crate::pod::{Change, Charge, Selector};
@@ -139,11 +140,12 @@ impl Counters {
     }
 }
 
-/// A log and the view it is for.
+/// A log, the view it is for, and what the initial syncs of its watchers share.
 #[derive(Debug)]
 pub(super) struct ViewLog {
     pub(super) view: View,
     pub(super) log: Log<Entry>,
+    pub(super) syncs: SharedSyncs,
 }
 
 /// Every log that is watched and every watcher. Guarded by the hub's mutex, which is held for a look-up or an insertion
@@ -194,7 +196,8 @@ impl Registry {
     pub(super) fn insert(&mut self, registration: Arc<Registration>) -> Arc<ViewLog> {
         let view = &registration.view;
         if !self.logs.contains_key(view) {
-            let log = Arc::new(ViewLog { view: view.clone(), log: Log::new() });
+            let log = ViewLog { view: view.clone(), log: Log::new(), syncs: SharedSyncs::new() };
+            let log = Arc::new(log);
             self.logs.insert(view.clone(), (log, 0));
             self.list_active();
         }

@@ -1,6 +1,7 @@
-//! What a watch shows: the contract it speaks, and so how a change becomes a frame.
+//! What a watch shows: the contract it speaks and the fields it selects, and so how a change becomes a frame.
 //!
-//! A [`View`] is the key of a log: watches with equal views share every frame.
+//! A [`View`] is the key of a log: watches with equal views share every frame. Frames of whole pods are slices of the
+//! record; those of selected fields are cut once for all watches of the view.
 
 use crate::pod::{Change, ChangeKind, Record, append_projection, put_message_prefix};
 use crate::wire::Mask;
@@ -96,6 +97,12 @@ impl View {
         Self { contract, mask: Mask::All }
     }
 
+    /// The same, but nothing that `ceiling` does not allow: not even what is otherwise shown under any mask.
+    #[must_use]
+    pub fn below(self, ceiling: &Mask) -> Self {
+        Self { mask: self.mask.intersection(ceiling), ..self }
+    }
+
     /// The fields that are shown.
     #[must_use]
     pub fn mask(&self) -> &Mask {
@@ -156,21 +163,21 @@ impl View {
     pub(super) fn deleted(&self, record: &Record, unix_seconds: i64) -> Frame {
         let stub =
             || deleted_stub(record.uid().as_str(), record.namespace().as_str(), record.name().as_str());
-        match self.contract {
-            Contract::V1alpha1 => self.message(EVENT_TYPE_DELETED, &stub()),
+        let project = |pod: &[u8]| {
+            let mut shown = Vec::new();
+            self.mask.project(pod, &mut shown).map(|()| shown)
+        };
+        let pod = match self.contract {
+            // The mask has no say in it, but what it was kept below has.
+            Contract::V1alpha1 => project(&stub()),
             Contract::Documented => {
                 let mark = |pod: &[u8]| with_deletion(pod, unix_seconds, DELETED_ANNOTATION, "true");
-                // A pod whose annotations are malformed leaves with its identity only.
-                let pod = mark(record.pod_bytes())
-                    .or_else(|_| mark(&stub()))
-                    .expect("the stub was encoded by this server");
-                let mut shown = Vec::new();
-                if self.mask.project(&pod, &mut shown).is_err() {
-                    shown = stub().into();
-                }
-                self.message(EVENT_TYPE_DELETED, &shown)
+                let last = |pod: &[u8]| mark(pod).and_then(|marked| project(&marked));
+                // A pod that is malformed where it is looked into leaves with its identity only.
+                last(record.pod_bytes()).or_else(|_| last(&stub()))
             }
-        }
+        };
+        self.message(EVENT_TYPE_DELETED, &pod.expect("the stub was encoded by this server"))
     }
 
     /// The frame that says that the initial sync is complete, where the contract has one.

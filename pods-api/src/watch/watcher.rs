@@ -14,6 +14,7 @@ use super::hub::Shared;
 use super::log::Reader;
 use super::registry::{Caller, Entry, PINS_NOTHING, Registration, Signal, ViewLog, WatcherId};
 use super::ring::Ring;
+use super::shared_sync::SharedSync;
 use super::sync::Ordering;
 use super::view::Frame;
 use crate::pod::{Change, Record, Revision, Selector, Snapshot, SnapshotCursor};
@@ -76,8 +77,11 @@ pub struct Watcher {
 
 #[derive(Debug)]
 enum Phase {
-    /// Sending the pods of the snapshot.
-    InitialSync(SnapshotCursor),
+    /// Sending the pods of the snapshot. `shared` holds the frames that watches of selected fields share.
+    InitialSync {
+        cursor: SnapshotCursor,
+        shared: Option<Arc<SharedSync>>,
+    },
     /// Everything of the snapshot has been taken, the marker not yet.
     SyncComplete,
     Live,
@@ -110,12 +114,17 @@ impl Watcher {
     ) -> Self {
         let since = snapshot.revision();
         registration.counters.oldest.store(since.0, Ordering::Relaxed);
+        let is_masked = !log.view.mask().is_all();
+        let phase = Phase::InitialSync {
+            cursor: SnapshotCursor::new(snapshot),
+            shared: is_masked.then(|| log.syncs.join(&shared.meter)),
+        };
         Self {
             shared,
             registration,
             log,
             since,
-            phase: Phase::InitialSync(SnapshotCursor::new(snapshot)),
+            phase,
             backlog: Backlog::Exact { ring: Ring::new(ring), head: reader.clone() },
             tail: Some(reader),
             burst_until: 0,
@@ -176,9 +185,13 @@ impl Watcher {
         }
         loop {
             match &mut self.phase {
-                Phase::InitialSync(cursor) => match cursor.next() {
+                Phase::InitialSync { cursor, shared } => match cursor.next() {
                     Some(record) if is_selected(self.registration.selector.as_deref(), &record) => {
-                        let frame = self.log.view.added(&record);
+                        let view = &self.log.view;
+                        let frame = match shared {
+                            Some(shared) => shared.added(view, &record),
+                            None => view.added(&record),
+                        };
                         return self.give(frame);
                     }
                     Some(_) => {}

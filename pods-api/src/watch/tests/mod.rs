@@ -2,6 +2,7 @@
 
 mod churn;
 mod limits;
+mod masked;
 mod model;
 mod sequence;
 
