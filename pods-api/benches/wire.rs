@@ -38,7 +38,7 @@ fn ingest(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(pod.len() as u64));
     group.bench_function("canonical", |bencher| bencher.iter(|| canonical_pod(black_box(&pod))));
     group.bench_function("view", |bencher| {
-        bencher.iter(|| PodView::parse(black_box(&pod)).map(|view| view.pod_ips.len()))
+        bencher.iter(|| PodView::parse(black_box(&pod)).map(|view| view.pod_ips.len()));
     });
     group.bench_function("json", |bencher| bencher.iter(|| pod_to_json(black_box(&pod))));
     group.finish();

@@ -62,8 +62,8 @@ const INLINED: [&str; 4] = ["volumeSource", "handler", "ephemeralContainerCommon
 
 /// Every field that a Pod reaches, each with the fields that lead to its message, by the first way found.
 fn fields() -> Vec<(Vec<FieldDescriptor>, FieldDescriptor)> {
-    let pool = DescriptorPool::decode(pods_api_proto::DESCRIPTOR_SET).unwrap();
-    let pod = pool.get_message_by_name("k8s.io.api.core.v1.Pod").unwrap();
+    let pool = DescriptorPool::decode(pods_api_proto::DESCRIPTOR_SET).expect("the build wrote a descriptor set");
+    let pod = pool.get_message_by_name("k8s.io.api.core.v1.Pod").expect("proto/ has the message Pod");
     let mut known = BTreeSet::from([pod.full_name().to_owned()]);
     let mut messages = vec![(Vec::new(), pod)];
     let mut fields = Vec::new();
@@ -111,7 +111,7 @@ fn put_value(kind: &Kind, number: u32, is_second: bool, out: &mut Vec<u8>) {
         (Kind::Bool, second) => put_varint(number, if second { 2 } else { 0 }, out),
         // A 32-bit decoder drops the high half.
         (Kind::Int32 | Kind::Int64, second) => {
-            put_varint(number, if second { (7 << 40) + 5 } else { 3 }, out)
+            put_varint(number, if second { (7 << 40) + 5 } else { 3 }, out);
         }
         (Kind::String | Kind::Bytes, second) => put_bytes(number, if second { b"b" } else { b"a" }, out),
         (Kind::Message(_), _) => put_bytes(number, b"", out),
@@ -162,7 +162,7 @@ fn numbers_types_and_cardinalities_are_those_of_k8s_pb() {
                 number,
                 |entry| {
                     if kind.as_message().is_none() {
-                        put_second_normalized(&kind, 2, entry)
+                        put_second_normalized(&kind, 2, entry);
                     }
                 },
                 &mut expected,

@@ -128,7 +128,7 @@ fn put_map(
             match part.number {
                 1 => key = length(message, field, &part)?,
                 2 if field.message().is_none() => {
-                    values = [length(message, field, &part)?].into_iter().collect()
+                    values = [length(message, field, &part)?].into_iter().collect();
                 }
                 2 => values.push(length(message, field, &part)?),
                 _ => {}
@@ -180,7 +180,7 @@ fn each_scalar<'a>(
     match (field.kind, occurrence.value) {
         (Kind::String | Kind::Bytes, FieldValue::Length(text)) => each(Scalar::Text(text)),
         (Kind::Bool | Kind::Int32 | Kind::Int64, FieldValue::Varint(value)) => {
-            each(Scalar::Number(normal(value)))
+            each(Scalar::Number(normal(value)));
         }
         (Kind::Bool | Kind::Int32 | Kind::Int64, FieldValue::Length(packed)) => {
             let mut reader = Fields::new(packed);

@@ -293,7 +293,7 @@ fn write_paths(out: &mut String, prefix: &str, tree: &Picks, message: &Message) 
             (Pick::Keys(keys), _) => keys.iter().for_each(|key| write_path(&format!("{path}.`{key}`"))),
             // JSON does not name inlined messages, so neither do canonical paths through them (rule F.2.2).
             (Pick::Fields(below), Some(inlined)) if field.is_inlined => {
-                write_paths(out, prefix, below, inlined)
+                write_paths(out, prefix, below, inlined);
             }
             (Pick::Fields(below), Some(message)) => write_paths(out, &path, below, message),
             (Pick::Fields(_), None) => unreachable!("only messages have fields"),

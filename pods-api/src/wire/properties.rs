@@ -199,9 +199,9 @@ proptest! {
         let (mask_a, mask_b) = (Mask::parse(&a).unwrap(), Mask::parse(&b).unwrap());
         let union = mask_a.union(&mask_b);
         prop_assert_eq!(&union, &Mask::parse(&format!("{a},{b}")).unwrap());
-        prop_assert_eq!(mask_b.union(&mask_a), union.clone());
+        prop_assert_eq!(&mask_b.union(&mask_a), &union);
         prop_assert_eq!(mask_a.intersection(&mask_b), mask_b.intersection(&mask_a));
-        prop_assert_eq!(union.intersection(&mask_a), mask_a.clone());
+        prop_assert_eq!(&union.intersection(&mask_a), &mask_a);
 
         let pod = testing::pod_bytes(&mut Choices::new(&entropy));
         let json = |mask: &Mask, pod: &[u8]| without_empty(&pod_to_json(&project(mask, pod)).unwrap());

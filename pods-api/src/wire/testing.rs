@@ -103,7 +103,7 @@ fn message_json(message: &'static Message, choices: &mut Choices<'_>) -> Map<Str
         }
         match (field.cardinality, field.message()) {
             (Cardinality::One, Some(inlined)) if field.is_inlined => {
-                object.extend(message_json(inlined, choices))
+                object.extend(message_json(inlined, choices));
             }
             (Cardinality::One, _) => {
                 object.insert(field.name.to_string(), value_json(field, choices, field.keeps_zero));
