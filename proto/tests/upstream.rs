@@ -62,7 +62,8 @@ const INLINED: [&str; 4] = ["volumeSource", "handler", "ephemeralContainerCommon
 
 /// Every field that a Pod reaches, each with the fields that lead to its message, by the first way found.
 fn fields() -> Vec<(Vec<FieldDescriptor>, FieldDescriptor)> {
-    let pool = DescriptorPool::decode(pods_api_proto::DESCRIPTOR_SET).expect("the build wrote a descriptor set");
+    let pool =
+        DescriptorPool::decode(pods_api_proto::DESCRIPTOR_SET).expect("the build wrote a descriptor set");
     let pod = pool.get_message_by_name("k8s.io.api.core.v1.Pod").expect("proto/ has the message Pod");
     let mut known = BTreeSet::from([pod.full_name().to_owned()]);
     let mut messages = vec![(Vec::new(), pod)];
