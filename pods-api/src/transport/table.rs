@@ -176,7 +176,10 @@ impl<P: Protocol> Table<P> {
         match (connection.protocol.wants_wake(), connection.wakeable) {
             (true, None) => {
                 connection.wakeable = Some(next);
+                // What it waits for may have come, and the bell been answered, between its wish and this line.
+                connection.has_news = true;
                 self.wakeable.push(slot);
+                self.enqueue(slot);
             }
             (false, Some(index)) => {
                 connection.wakeable = None;

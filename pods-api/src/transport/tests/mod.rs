@@ -144,7 +144,8 @@ fn pattern(from: usize, length: usize) -> Bytes {
 /// The test protocol: commands of five bytes, a letter and a number.
 ///
 /// `s` sends so many bytes of the pattern, in pieces of at most the number that `c` has set; `e` echoes all that
-/// follows; `w` sends the world's value, 8 bytes, now and after each change; `t` sends `t` after so many
+/// follows; `w` sends the world's value, 8 bytes, now and after each change; `n` does so from the next change on, which is
+/// so many and comes at once; `t` sends `t` after so many
 /// milliseconds; `q` ends the connection; `h` keeps it open through a shutdown; `p` panics.
 struct TestProtocol {
     world: Arc<World>,
@@ -199,6 +200,11 @@ impl TestProtocol {
             b'c' => self.piece = number,
             b'e' => self.is_echo = true,
             b'w' => self.watched = Some(u64::MAX),
+            b'n' => {
+                // As when another thread answers a request before the worker has come back from receiving it.
+                self.watched = Some(self.world.value.load(Ordering::Relaxed));
+                return self.world.publish(number as u64);
+            }
             b't' => self.deadline = Some(now + Duration::from_millis(number as u64)),
             b'q' => self.has_quit = true,
             b'h' => self.hangs = true,

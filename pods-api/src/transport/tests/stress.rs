@@ -44,6 +44,15 @@ over_both_drivers! {
         }
     }
 
+    fn news_that_comes_while_its_cause_is_received_is_not_missed(transport) {
+        let server = Server::with(ReactorConfig { transport, workers: 1, ..ReactorConfig::default() });
+        for value in 1..=100 {
+            let mut client = server.connect();
+            command(&mut client, b'n', value);
+            assert_eq!(read_value(&mut client), u64::from(value));
+        }
+    }
+
     fn every_watcher_sees_the_last_of_many_values(transport) {
         let server = Server::with(ReactorConfig { transport, workers: 2, ..ReactorConfig::default() });
         let watchers: Vec<_> = (0..50).map(|_| {
