@@ -5,7 +5,7 @@
 
 use super::Outgoing;
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,9 @@ pub(super) trait Driver {
 
     /// Takes a connected socket and starts to receive from it.
     fn add(&mut self, socket: OwnedFd) -> Result<Slot, Errno>;
+
+    /// A connection's socket, for its options.
+    fn socket(&self, slot: Slot) -> BorrowedFd<'_>;
 
     /// What to send next; `None` while a previous send is on its way.
     fn outgoing(&mut self, slot: Slot) -> Option<&mut Outgoing>;

@@ -1,7 +1,7 @@
 //! The epoll driver, for kernels and containers that refuse io_uring.
 //!
 //! Level-triggered: a connection that has more than its share to receive is simply reported again in the next round.
-//! Interest in writing is registered only while the socket is full, because every read of a client would be reported
+//! Interest in writing is registered only for a socket that is full, because every read of a client would be reported
 //! otherwise. Runs on the worker's thread.
 
 use super::Outgoing;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use slab::Slab;
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// What a connection may receive per round.
@@ -49,6 +49,8 @@ struct Socket {
     /// Whether the socket was full and the rest of `outgoing` waits.
     is_blocked: bool,
     has_ended: bool,
+    /// What the set reports at present.
+    registered: EventFlags,
 }
 
 impl Epoll {
@@ -74,22 +76,29 @@ impl Epoll {
             outgoing: orphan.outgoing,
             is_blocked,
             has_ended: orphan.has_ended,
+            registered: EventFlags::empty(),
         })
     }
 
-    fn insert(&mut self, socket: Socket) -> Result<Slot, Errno> {
+    fn insert(&mut self, mut socket: Socket) -> Result<Slot, Errno> {
         let entry = self.sockets.vacant_entry();
         let slot = Slot(entry.key() as u32);
-        epoll::add(&self.set, &socket.socket, EventData::new_u64(slot.0.into()), socket.interest())?;
+        socket.registered = socket.interest();
+        epoll::add(&self.set, &socket.socket, EventData::new_u64(slot.0.into()), socket.registered)?;
         entry.insert(socket);
         Ok(slot)
     }
 
-    /// Registers what the socket waits for now.
-    fn update_interest(&self, slot: Slot) -> Result<(), Errno> {
-        self.counters.system_calls.add(1);
-        let socket = &self.sockets[slot.index()];
-        epoll::modify(&self.set, &socket.socket, EventData::new_u64(slot.0.into()), socket.interest())
+    /// Registers what the socket waits for now, if the set does not know yet.
+    fn update_interest(&mut self, slot: Slot) -> Result<(), Errno> {
+        let socket = &mut self.sockets[slot.index()];
+        let interest = socket.interest();
+        if socket.registered != interest {
+            self.counters.system_calls.add(1);
+            socket.registered = interest;
+            epoll::modify(&self.set, &socket.socket, EventData::new_u64(slot.0.into()), interest)?;
+        }
+        Ok(())
     }
 
     fn accept(&mut self, handler: &mut impl Handler) {
@@ -134,18 +143,20 @@ impl Epoll {
         }
     }
 
-    /// Continues a blocked send.
-    fn resume(&mut self, slot: Slot, handler: &mut impl Handler) {
+    /// Continues a blocked send; without one, asks for no more reports of room.
+    fn resume_or_rest(&mut self, slot: Slot, handler: &mut impl Handler) {
         let socket = &mut self.sockets[slot.index()];
+        if !socket.is_blocked {
+            if let Err(cause) = self.update_interest(slot) {
+                handler.lost(slot, Some(cause));
+            }
+            return;
+        }
         match socket.send(&self.counters) {
             Ok(sent) => {
                 let is_idle = socket.outgoing.is_empty();
-                if is_idle {
-                    socket.is_blocked = false;
-                    if let Err(cause) = self.update_interest(slot) {
-                        return handler.lost(slot, Some(cause));
-                    }
-                }
+                // The set goes on reporting room: a connection that was full once has often more to send at once.
+                socket.is_blocked = !is_idle;
                 handler.sent(slot, sent, is_idle);
             }
             Err(cause) => handler.lost(slot, Some(cause).filter(|cause| !is_peer_gone(*cause))),
@@ -167,10 +178,11 @@ impl Socket {
         let mut sent = 0;
         while !self.outgoing.is_empty() {
             let mut vectors = [IoSlice::new(&[]); VECTORS];
-            let mut count = 0;
+            let (mut count, mut offered) = (0, 0);
             for (vector, chunk) in vectors.iter_mut().zip(self.outgoing.chunks()) {
                 *vector = IoSlice::new(chunk);
                 count += 1;
+                offered += chunk.len();
             }
             counters.system_calls.add(1);
             let mut no_control = SendAncillaryBuffer::default();
@@ -179,6 +191,10 @@ impl Socket {
                     self.outgoing.advance(length);
                     sent += length;
                     counters.bytes_sent.add_bytes(length);
+                    // It took less than it was offered, so it is full; asking again would only confirm it.
+                    if length < offered {
+                        break;
+                    }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
@@ -207,7 +223,17 @@ impl Driver for Epoll {
     }
 
     fn add(&mut self, socket: OwnedFd) -> Result<Slot, Errno> {
-        self.insert(Socket { socket, outgoing: Outgoing::default(), is_blocked: false, has_ended: false })
+        self.insert(Socket {
+            socket,
+            outgoing: Outgoing::default(),
+            is_blocked: false,
+            has_ended: false,
+            registered: EventFlags::empty(),
+        })
+    }
+
+    fn socket(&self, slot: Slot) -> BorrowedFd<'_> {
+        self.sockets[slot.index()].socket.as_fd()
     }
 
     fn outgoing(&mut self, slot: Slot) -> Option<&mut Outgoing> {
@@ -261,8 +287,8 @@ impl Driver for Epoll {
                     if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                         self.receive(slot, flags, handler);
                     }
-                    if flags.contains(EventFlags::OUT) && self.sockets[slot.index()].is_blocked {
-                        self.resume(slot, handler);
+                    if flags.contains(EventFlags::OUT) {
+                        self.resume_or_rest(slot, handler);
                     }
                 }
             }

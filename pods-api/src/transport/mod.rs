@@ -6,6 +6,7 @@
 
 mod bell;
 mod buffers;
+mod bulk;
 mod counters;
 mod driver;
 mod epoll;

@@ -45,10 +45,12 @@ pub struct ReactorConfig {
     pub max_connections: usize,
     /// How long a peer may take no byte of what is on its way before its connection is closed.
     ///
-    /// One that is merely behind takes some; one that takes none for so long is stopped or hung, and holds a
-    /// connection and a full send buffer. gRPC's own keepalive would give up on it after 20 seconds.
+    /// One that is merely behind takes some, which shows once its send buffer is three quarters empty; one that takes
+    /// none for so long is stopped or hung, and holds a connection and a full buffer. gRPC's own keepalive would give
+    /// up on it after 20 seconds.
     pub send_stall: Duration,
-    /// The send buffer of each connection in bytes, as given to SO_SNDBUF; the kernel doubles it for its own overhead.
+    /// The usual send buffer of a connection in bytes, as given to SO_SNDBUF; the kernel doubles it for its own
+    /// overhead. Few connections at a time have a larger one, while they have much to send.
     pub send_buffer_bytes: usize,
 }
 
@@ -59,7 +61,7 @@ impl Default for ReactorConfig {
             transport: Transport::Auto,
             max_connections: 1024,
             send_stall: Duration::from_secs(60),
-            send_buffer_bytes: 32 * 1024,
+            send_buffer_bytes: 16 * 1024,
         }
     }
 }

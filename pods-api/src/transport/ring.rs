@@ -19,7 +19,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
 use slab::Slab;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// Entries of the submission queue. It is emptied at least every [`super::worker::EARLY`] connections.
@@ -328,6 +328,10 @@ impl Driver for Ring {
         let slot = Slot(self.sockets.insert(Socket::new(socket, Outgoing::default())) as u32);
         self.start_receive(slot);
         Ok(slot)
+    }
+
+    fn socket(&self, slot: Slot) -> BorrowedFd<'_> {
+        self.sockets[slot.index()].socket.as_fd()
     }
 
     fn outgoing(&mut self, slot: Slot) -> Option<&mut Outgoing> {

@@ -1,6 +1,7 @@
 //! A worker's loop: wait, hand out what has arrived, let the protocols speak, send. One thread, one driver.
 
 use super::bell::Bell;
+use super::bulk::{self, Bulk};
 use super::counters::{Close, Count, Counters};
 use super::driver::{Driver, Orphan, Sending, Slot, Wait, is_peer_gone};
 use super::epoll::Epoll;
@@ -32,6 +33,7 @@ pub(super) struct Worker<A: Accept> {
     bell: Arc<Bell>,
     waker: Waker,
     table: Table<A::Protocol>,
+    bulk: Bulk,
     /// Only the first worker has one.
     acceptor: Option<Acceptor>,
     /// The queue of the round, kept for its memory.
@@ -48,6 +50,7 @@ impl<A: Accept> Worker<A> {
             waker: Waker::from(Arc::clone(&bell)),
             bell,
             table: Table::new(shared.config().send_stall),
+            bulk: Bulk::new(shared.config().send_buffer_bytes),
             shared,
             acceptor,
             turn: Vec::new(),
@@ -187,6 +190,7 @@ impl<A: Accept> Worker<A> {
     fn close(&mut self, slot: Slot, cause: Close, driver: &mut impl Driver) {
         if self.table.remove(slot).is_some() {
             driver.remove(slot);
+            self.bulk.forget(slot);
             self.count(|counters| &counters.closed[cause as usize], 1);
             self.shared.closed(self.index);
         }
@@ -235,6 +239,9 @@ impl<A: Accept> Worker<A> {
                 }
                 break;
             }
+            if outgoing.len() > bulk::FROM_BYTES {
+                self.bulk.lend(slot, now, driver);
+            }
             match driver.send(slot) {
                 Ok(Sending::Done(sent)) => budget = budget.saturating_sub(sent),
                 Ok(Sending::Started(_)) => {
@@ -278,18 +285,21 @@ impl<A: Accept> Worker<A> {
     /// not.
     pub(super) fn take_over(&mut self, orphans: Vec<Orphan>, epoll: &mut Epoll) -> (usize, usize) {
         let mut connections = self.table.drain();
-        let (before, mut kept) = (connections.len(), 0);
+        let before = connections.len();
+        let mut moves = Vec::new();
         for orphan in orphans {
-            let Some(connection) = connections.remove(&orphan.slot) else { continue };
+            let old = orphan.slot;
+            let Some(connection) = connections.remove(&old) else { continue };
             match epoll.adopt(orphan) {
                 Ok(slot) => {
                     self.table.put_back(slot, connection);
-                    kept += 1;
+                    moves.push((old, slot));
                 }
                 Err(error) => tracing::warn!(%error, "could not keep a connection"),
             }
         }
-        let closed = before - kept;
+        self.bulk.follow(&moves);
+        let (kept, closed) = (moves.len(), before - moves.len());
         for _ in 0..closed {
             self.count(|counters| &counters.closed[Close::DriverFailed as usize], 1);
             self.shared.closed(self.index);
