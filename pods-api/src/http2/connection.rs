@@ -14,6 +14,7 @@ use super::frame::{self, Kind};
 use super::headers::Class;
 use super::hpack::Decoder;
 use super::rates::Meter;
+use super::repeat::Repeat;
 use super::request::OpenBlock;
 use super::send::Sender;
 use super::streams::{Ended, Streams};
@@ -24,6 +25,8 @@ const DRAIN_PING_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const DRAIN_PING: [u8; 8] = *b"draining";
 /// The last stream identifier of a GOAWAY that refuses nothing yet (RFC 9113 section 6.8).
 const NO_LAST_STREAM: u32 = 0x7fff_ffff;
+/// A queue of events is kept up to this capacity; a peer that fills one read with tiny frames makes a long one.
+const KEPT_EVENTS: usize = 256;
 /// Credit that useful work can earn in advance for WINDOW_UPDATEs.
 const WINDOW_UPDATE_CREDIT: u32 = 1 << 20;
 
@@ -77,6 +80,9 @@ pub struct Connection {
     /// A field block that goes on in CONTINUATION frames.
     pub(super) block: Option<OpenBlock>,
     pub(super) decoder: Decoder<Class>,
+    pub(super) repeat: Repeat,
+    /// The fields of the block that is decoded.
+    pub(super) fields: Vec<u8>,
     /// Request heads and bodies are cut from this buffer, so that they cost no allocation each.
     pub(super) arena: BytesMut,
     pub(super) streams: Streams,
@@ -106,6 +112,8 @@ impl Connection {
             partial: Vec::new(),
             block: None,
             decoder: Decoder::new(config.header_table_size),
+            repeat: Repeat::default(),
+            fields: Vec::new(),
             arena: BytesMut::new(),
             streams: Streams::new(),
             last_stream: 0,
@@ -128,7 +136,12 @@ impl Connection {
     /// Takes the next event. To be called until there is none, after [`Connection::receive`] and after
     /// [`Connection::gather`].
     pub fn next_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
+        let Some(event) = self.events.pop_front() else {
+            if self.events.capacity() > KEPT_EVENTS {
+                self.events = VecDeque::new();
+            }
+            return None;
+        };
         if let Event::Request { head, .. } = &event {
             self.pending_heads -= head.buffer.len();
         }
@@ -152,6 +165,24 @@ impl Connection {
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Bytes of memory that the connection holds, except bodies: those of requests in events that were not taken, and
+    /// those of responses, which [`Connection::queued`] tells.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let block = self.block.as_ref().map_or(0, OpenBlock::held_bytes);
+        size_of::<Self>()
+            + self.events.capacity() * size_of::<Event>()
+            + self.pending_heads
+            + self.partial.capacity()
+            + block
+            + self.decoder.held_bytes()
+            + self.repeat.held_bytes()
+            + self.fields.capacity()
+            + self.arena.capacity()
+            + self.streams.held_bytes()
+            + self.send.held_bytes()
     }
 
     /// Begins a graceful shutdown (RFC 9113 section 6.8): the peer is told, requests that were on their way are

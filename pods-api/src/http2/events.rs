@@ -91,9 +91,10 @@ impl Span {
 pub struct RequestHead {
     pub(super) buffer: Bytes,
     pub(super) method: Span,
-    pub(super) scheme: Option<Span>,
+    pub(super) scheme: Span,
+    pub(super) path: Span,
     pub(super) authority: Option<Span>,
-    pub(super) path: Option<Span>,
+    /// Where the regular fields begin.
     pub(super) fields: u32,
 }
 
@@ -107,7 +108,7 @@ impl RequestHead {
     /// The `:scheme` pseudo-header field; empty for a CONNECT request.
     #[must_use]
     pub fn scheme(&self) -> &[u8] {
-        self.scheme.map_or(&[], |span| span.of(&self.buffer))
+        self.scheme.of(&self.buffer)
     }
 
     /// The `:authority` pseudo-header field, as sent: clients on a UNIX socket put a name, the socket's path or its
@@ -120,7 +121,7 @@ impl RequestHead {
     /// The `:path` pseudo-header field; empty for a CONNECT request.
     #[must_use]
     pub fn path(&self) -> &[u8] {
-        self.path.map_or(&[], |span| span.of(&self.buffer))
+        self.path.of(&self.buffer)
     }
 
     /// The fields that are not pseudo-header fields, in order.

@@ -3,10 +3,12 @@
 //! `:authority` and `host` are taken as they come. Clients on a UNIX socket send the socket's path there, raw or
 //! percent-encoded, and nothing here depends on it; h2 refuses such requests, which shuts out C-core and Java.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::BytesMut;
 
 use super::events::{FIELD_PREFIX, Fields, RequestHead, Span};
 use super::hpack::Sink;
+use super::repeat::Request;
+use super::writer;
 
 /// What a field costs in a header list beside its bytes (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
@@ -77,10 +79,7 @@ pub(crate) enum Section {
 /// What a field block turned out to be.
 #[derive(Debug)]
 pub(crate) enum Message {
-    Request {
-        head: RequestHead,
-        content_length: Option<u64>,
-    },
+    Request(Request),
     Trailers(Fields),
     Discarded,
     /// Larger than the limit; its fields are lost.
@@ -88,12 +87,12 @@ pub(crate) enum Message {
     Malformed,
 }
 
-/// Collects the fields of one block in a buffer that all blocks of the connection share. The values of pseudo-header
+/// Collects the fields of one block in a buffer that the connection's blocks use in turn. The values of pseudo-header
 /// fields come first, then each field with its lengths in front.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
     section: Section,
-    buffer: &'a mut BytesMut,
+    buffer: &'a mut Vec<u8>,
     room: usize,
     too_large: bool,
     malformed: bool,
@@ -107,10 +106,9 @@ pub(crate) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    /// Collects into `buffer`, which must be empty, at most `limit` bytes as SETTINGS_MAX_HEADER_LIST_SIZE counts
-    /// them.
-    pub(crate) fn new(section: Section, buffer: &'a mut BytesMut, limit: usize) -> Self {
-        debug_assert!(buffer.is_empty());
+    /// Collects into `buffer` at most `limit` bytes, as SETTINGS_MAX_HEADER_LIST_SIZE counts them.
+    pub(crate) fn new(section: Section, buffer: &'a mut Vec<u8>, limit: usize) -> Self {
+        buffer.clear();
         Self {
             section,
             buffer,
@@ -126,20 +124,18 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// What the block held, after all of it was decoded.
-    pub(crate) fn finish(self) -> Message {
-        let message = match self.section {
+    /// What the block held, after all of it was decoded; what is kept of it is cut from `arena`.
+    pub(crate) fn finish(self, arena: &mut BytesMut) -> Message {
+        match self.section {
             Section::Discarded => Message::Discarded,
             _ if self.too_large => Message::TooLarge,
             _ if self.malformed => Message::Malformed,
-            Section::Trailers => return Message::Trailers(Fields { buffer: self.buffer.split().freeze() }),
+            Section::Trailers => Message::Trailers(Fields { buffer: writer::cut(arena, self.buffer) }),
             Section::Request => match self.is_complete() {
-                Some(method) => return self.into_request(method),
+                Some(method) => self.into_request(method, arena),
                 None => Message::Malformed,
             },
-        };
-        self.buffer.clear();
-        message
+        }
     }
 
     /// The method, if the pseudo-header fields are those that section 8.3.1 (or 8.5 for CONNECT) demands.
@@ -155,17 +151,16 @@ impl<'a> Collector<'a> {
         (is_path && method.len > 0).then_some(method)
     }
 
-    fn into_request(self, method: Span) -> Message {
-        let fields = self.fields.unwrap_or(self.buffer.len() as u32);
+    fn into_request(self, method: Span, arena: &mut BytesMut) -> Message {
         let head = RequestHead {
-            buffer: Bytes::from(self.buffer.split()),
+            buffer: writer::cut(arena, self.buffer),
             method,
-            scheme: self.scheme,
+            scheme: self.scheme.unwrap_or_default(),
+            path: self.path.unwrap_or_default(),
             authority: self.authority,
-            path: self.path,
-            fields,
+            fields: self.fields.unwrap_or(self.buffer.len() as u32),
         };
-        Message::Request { head, content_length: self.content_length }
+        Message::Request(Request { head, content_length: self.content_length })
     }
 
     fn pseudo(&mut self, class: Class, value: &[u8]) {
@@ -186,9 +181,11 @@ impl<'a> Collector<'a> {
 
     fn regular(&mut self, name: &[u8], value: &[u8]) {
         self.fields.get_or_insert(self.buffer.len() as u32);
-        self.buffer.reserve(FIELD_PREFIX + name.len() + value.len());
-        self.buffer.put_u32_ne(name.len() as u32);
-        self.buffer.put_u32_ne(value.len() as u32);
+        let mut lengths = [0; FIELD_PREFIX];
+        let (name_len, value_len) = lengths.split_at_mut(FIELD_PREFIX / 2);
+        name_len.copy_from_slice(&(name.len() as u32).to_ne_bytes());
+        value_len.copy_from_slice(&(value.len() as u32).to_ne_bytes());
+        self.buffer.extend_from_slice(&lengths);
         self.buffer.extend_from_slice(name);
         self.buffer.extend_from_slice(value);
     }
@@ -244,13 +241,13 @@ mod tests {
         [(":method", "POST"), (":scheme", "http"), (":path", "/a/B"), (":authority", "localhost")];
 
     fn message(section: Section, fields: &[(&str, &str)]) -> Message {
-        let mut buffer = BytesMut::new();
+        let mut buffer = Vec::new();
         let mut collector = Collector::new(section, &mut buffer, 1000);
         for (name, value) in fields {
             let class = collector.examine(name.as_bytes(), value.as_bytes());
             collector.field(name.as_bytes(), value.as_bytes(), class);
         }
-        collector.finish()
+        collector.finish(&mut BytesMut::new())
     }
 
     fn request(fields: &[(&str, &str)]) -> Message {
@@ -264,7 +261,7 @@ mod tests {
     #[track_caller]
     fn head(message: Message) -> RequestHead {
         match message {
-            Message::Request { head, .. } => head,
+            Message::Request(request) => request.head,
             other => panic!("not a request: {other:?}"),
         }
     }

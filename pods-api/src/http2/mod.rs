@@ -16,6 +16,7 @@ mod headers;
 pub mod hpack;
 mod rates;
 mod receive;
+mod repeat;
 mod request;
 mod send;
 mod settings;

@@ -12,6 +12,9 @@ use super::settings;
 use super::streams::{Ended, Turn};
 use super::writer::cut;
 
+/// The buffer of an incomplete frame is kept for the next one up to this size.
+const KEPT_PARTIAL: usize = 4096;
+
 /// What a client of HTTP/1.1 gets, `curl --unix-socket` for example.
 const HTTP1_ANSWER: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain\r\n\
@@ -92,8 +95,10 @@ impl Connection {
             needed = HEADER_LEN + header.length;
             if partial.len() == needed {
                 self.frame(header, &partial[HEADER_LEN..])?;
-                partial.clear();
-                self.partial = partial;
+                if partial.capacity() <= KEPT_PARTIAL {
+                    partial.clear();
+                    self.partial = partial;
+                }
                 return Ok(input);
             }
         }

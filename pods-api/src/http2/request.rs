@@ -4,16 +4,19 @@ use std::time::Instant;
 
 use super::connection::{Connection, Drain};
 use super::error::{ConnectionError, ErrorCode};
-use super::events::{Event, RequestHead, StreamId};
+use super::events::{Event, StreamId};
 use super::flow::{DEFAULT_WINDOW, ReceiveWindow};
 use super::frame::{self, FrameHeader, flag};
 use super::headers::{Collector, Message, Section};
+use super::repeat::Request;
 use super::streams::Ended;
-use super::writer;
 
 /// A field block may take this many times the header list's limit on the wire. Indexed fields are smaller than they
 /// count, so an honest one never does; more would only be kept to be refused.
 const BLOCK_FACTOR: usize = 4;
+
+/// The buffer for decoded fields is kept for the next block up to this size.
+const KEPT_FIELDS: usize = 4096;
 
 /// A field block whose end has not come.
 #[derive(Debug)]
@@ -22,6 +25,12 @@ pub(super) struct OpenBlock {
     end_stream: bool,
     bytes: Vec<u8>,
     pub(super) since: Instant,
+}
+
+impl OpenBlock {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
 }
 
 impl Connection {
@@ -95,13 +104,17 @@ impl Connection {
             self.decode(Section::Discarded, block)?;
             return self.stream_error(number, ErrorCode::REFUSED_STREAM);
         }
+        let generation = self.decoder.generation();
+        if let Some(request) = self.repeat.get(block, generation) {
+            let request = request.clone();
+            return self.announce(number, end_stream, request);
+        }
         match self.decode(Section::Request, block)? {
-            Message::Request { head, content_length } => {
-                if end_stream && content_length.is_some_and(|length| length > 0) {
-                    return self.stream_error(number, ErrorCode::PROTOCOL_ERROR); // section 8.1.1
+            Message::Request(request) => {
+                if self.decoder.generation() == generation {
+                    self.repeat.note(block, generation, &request);
                 }
-                self.announce(number, end_stream, head, content_length);
-                Ok(())
+                self.announce(number, end_stream, request)
             }
             Message::TooLarge => {
                 self.charge_reset()?;
@@ -115,7 +128,11 @@ impl Connection {
         }
     }
 
-    fn announce(&mut self, number: u32, end_stream: bool, head: RequestHead, content_length: Option<u64>) {
+    fn announce(&mut self, number: u32, end_stream: bool, request: Request) -> Result<(), ConnectionError> {
+        let Request { head, content_length } = request;
+        if end_stream && content_length.is_some_and(|length| length > 0) {
+            return self.stream_error(number, ErrorCode::PROTOCOL_ERROR); // section 8.1.1
+        }
         let stream = self.open(number, end_stream);
         if let Some(open) = self.streams.get_mut(stream) {
             open.announced = true;
@@ -123,6 +140,7 @@ impl Connection {
         }
         self.pending_heads += head.buffer.len();
         self.events.push_back(Event::Request { stream, head, end_stream });
+        Ok(())
     }
 
     fn open(&mut self, number: u32, end_stream: bool) -> StreamId {
@@ -159,11 +177,12 @@ impl Connection {
     }
 
     fn decode(&mut self, section: Section, block: &[u8]) -> Result<Message, ConnectionError> {
-        // A block grows when its indices are resolved; one that grows more moves to a larger buffer.
-        writer::make_room(&mut self.arena, 2 * block.len() + 256);
-        let mut collector = Collector::new(section, &mut self.arena, self.config.header_list_limit);
+        let mut collector = Collector::new(section, &mut self.fields, self.config.header_list_limit);
         let decoded = self.decoder.decode(block, &mut collector);
-        let message = collector.finish();
+        let message = collector.finish(&mut self.arena);
+        if self.fields.capacity() > KEPT_FIELDS {
+            self.fields = Vec::new();
+        }
         match decoded {
             Ok(()) => Ok(message),
             Err(_) => {

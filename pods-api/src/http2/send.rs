@@ -76,6 +76,12 @@ impl Sender {
         }
     }
 
+    /// Bytes of memory that the lists and buffers take.
+    pub(super) fn held_bytes(&self) -> usize {
+        let turns = self.round.capacity() + self.starved.capacity();
+        self.control.capacity() + self.buffer.capacity() + turns * size_of::<StreamId>()
+    }
+
     /// The send window of a new stream.
     pub(super) fn new_window(&self) -> SendWindow {
         SendWindow::new(self.peer.initial_window)
@@ -402,7 +408,7 @@ impl Connection {
         // Closing streams may have queued resets.
         writer.copy(&self.send.control);
         self.send.control.clear();
-        writer.flush();
+        writer.finish();
         self.send.buffer = buffer;
         if is_moving || self.send.held == 0 {
             self.send.stalled_since = None;

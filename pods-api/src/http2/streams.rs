@@ -91,6 +91,15 @@ impl Streams {
         }
     }
 
+    /// Bytes of memory that slots, queues and indices take; not what is queued.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let queues: usize = self.slots.iter().map(|slot| slot.queue.capacity()).sum();
+        queues * size_of::<Item>()
+            + self.slots.capacity() * size_of::<Stream>()
+            + self.index.capacity() * 2 * size_of::<(u32, u32)>()
+            + self.ended.capacity() * size_of::<(u32, Ended)>()
+    }
+
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
@@ -98,9 +107,7 @@ impl Streams {
 
     /// Opens a stream with a number that none ever had.
     pub(crate) fn open(&mut self, number: u32, receive: ReceiveWindow, send: SendWindow) -> StreamId {
-        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let queue = self.slots.get_mut(slot as usize).map(|free| std::mem::take(&mut free.queue));
-        let stream = Stream {
+        let fresh = |queue| Stream {
             number,
             receiving: true,
             announced: false,
@@ -110,13 +117,20 @@ impl Streams {
             unconsumed: 0,
             content_left: None,
             send_window: send,
-            queue: queue.unwrap_or_default(),
+            queue,
             queued: 0,
         };
-        match self.slots.get_mut(slot as usize) {
-            Some(free) => *free = stream,
-            None => self.slots.push(stream),
-        }
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                let free = &mut self.slots[slot as usize];
+                *free = fresh(std::mem::take(&mut free.queue));
+                slot
+            }
+            None => {
+                self.slots.push(fresh(VecDeque::new()));
+                self.slots.len() as u32 - 1
+            }
+        };
         self.index.insert(number, slot);
         StreamId { number, slot }
     }

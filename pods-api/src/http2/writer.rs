@@ -4,8 +4,10 @@ use bytes::{Bytes, BytesMut};
 
 use crate::transport::Outgoing;
 
-/// Size of the buffers that small pieces are copied into and cut from.
+/// Size of the buffers that small pieces are copied into and cut from. Each connection keeps two.
 const BUFFER_SIZE: usize = 4096;
+/// Size of further buffers that one round fills; they are not kept.
+const BURST_BUFFER_SIZE: usize = 16 << 10;
 /// A piece up to this size is copied: that costs less than a chunk of its own, on both sides of the system call.
 const COPY_LIMIT: usize = 1024;
 
@@ -14,12 +16,15 @@ const COPY_LIMIT: usize = 1024;
 pub(super) struct Writer<'a> {
     buffer: &'a mut BytesMut,
     out: &'a mut Outgoing,
+    is_burst: bool,
 }
 
 impl<'a> Writer<'a> {
-    /// `buffer` must be empty; it comes back empty, with whatever room is left in its memory.
+    /// `buffer` must be empty. Its memory is used again from the front if the socket has taken all of it.
     pub(super) fn new(buffer: &'a mut BytesMut, out: &'a mut Outgoing) -> Self {
-        Self { buffer, out }
+        // If not, what is left of it has to do.
+        let _ = buffer.try_reclaim(BUFFER_SIZE);
+        Self { buffer, out, is_burst: false }
     }
 
     /// How many bytes wait for the socket.
@@ -31,8 +36,10 @@ impl<'a> Writer<'a> {
     pub(super) fn copy(&mut self, bytes: &[u8]) {
         if self.buffer.capacity() - self.buffer.len() < bytes.len() {
             // A chunk is sent as it is rather than moved to a larger buffer.
+            self.is_burst = !self.buffer.is_empty();
             self.flush();
-            self.buffer.reserve(bytes.len().max(BUFFER_SIZE));
+            let size = if self.is_burst { BURST_BUFFER_SIZE } else { BUFFER_SIZE };
+            self.buffer.reserve(bytes.len().max(size));
         }
         self.buffer.extend_from_slice(bytes);
     }
@@ -47,15 +54,23 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Hands over what was copied.
-    pub(super) fn flush(&mut self) {
+    /// Hands over what is left and leaves the buffer for the next round.
+    pub(super) fn finish(mut self) {
+        self.flush();
+        if self.is_burst {
+            *self.buffer = BytesMut::new();
+        }
+    }
+
+    fn flush(&mut self) {
         if !self.buffer.is_empty() {
             self.out.push(self.buffer.split().freeze());
         }
     }
 }
 
-/// Copies bytes into shared memory; small ones share one allocation.
+/// Copies bytes into shared memory; small ones share one allocation, and its memory is used again from the front if
+/// nothing of it is in use any more.
 pub(super) fn cut(arena: &mut BytesMut, bytes: &[u8]) -> Bytes {
     if bytes.is_empty() {
         return Bytes::new();
@@ -63,14 +78,9 @@ pub(super) fn cut(arena: &mut BytesMut, bytes: &[u8]) -> Bytes {
     if bytes.len() >= BUFFER_SIZE {
         return Bytes::copy_from_slice(bytes);
     }
-    make_room(arena, bytes.len());
+    if arena.capacity() < bytes.len() {
+        arena.reserve(BUFFER_SIZE);
+    }
     arena.extend_from_slice(bytes);
     arena.split().freeze()
-}
-
-/// Makes room for bytes; if that takes a new buffer, one for many of them.
-pub(super) fn make_room(arena: &mut BytesMut, bytes: usize) {
-    if arena.capacity() - arena.len() < bytes {
-        arena.reserve(bytes.max(BUFFER_SIZE));
-    }
 }

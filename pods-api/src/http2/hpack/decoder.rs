@@ -3,6 +3,9 @@
 use super::table::{DynamicTable, STATIC};
 use super::{DEFAULT_TABLE_SIZE, Error, huffman, integer};
 
+/// A buffer for a Huffman-coded string is kept for the next one up to this size.
+const KEPT_BUFFER: usize = 4096;
+
 /// Takes the fields of a block, in order.
 pub trait Sink {
     /// What the sink finds out about a field by looking at it. It is kept with the table entry, so that a field
@@ -20,10 +23,14 @@ pub trait Sink {
 #[derive(Debug)]
 pub struct Decoder<M> {
     table: DynamicTable<M>,
+    /// The marks of static entries that were used.
+    static_marks: [Option<M>; STATIC.len()],
     /// The largest table size that the encoder may choose.
     limit: usize,
     /// The limit was lowered below the table's size: the next block must begin with a size update.
     must_shrink: bool,
+    /// Counts the changes of the table.
+    generation: u64,
     /// Name and value of the literal that is decoded, where they are not in the input as they are.
     name: Vec<u8>,
     value: Vec<u8>,
@@ -35,8 +42,10 @@ impl<M: Copy> Decoder<M> {
     pub fn new(limit: usize) -> Self {
         Self {
             table: DynamicTable::new(DEFAULT_TABLE_SIZE),
+            static_marks: [None; STATIC.len()],
             limit: limit.max(DEFAULT_TABLE_SIZE),
             must_shrink: false,
+            generation: 0,
             name: Vec::new(),
             value: Vec::new(),
         }
@@ -45,7 +54,20 @@ impl<M: Copy> Decoder<M> {
     /// Sets the limit of the table size, once the encoder has acknowledged it (section 4.2).
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
+        self.generation += 1;
         self.must_shrink = self.table.max_size() > limit;
+    }
+
+    /// Names the state of the table: while it stays the same, the same block means the same.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Bytes of memory that the state takes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.table.held_bytes() + self.name.capacity() + self.value.capacity()
     }
 
     /// Decodes a whole field block.
@@ -66,6 +88,11 @@ impl<M: Copy> Decoder<M> {
                 self.literal(input, 4, false, sink)?
             };
         }
+        for buffer in [&mut self.name, &mut self.value] {
+            if buffer.capacity() > KEPT_BUFFER {
+                *buffer = Vec::new();
+            }
+        }
         Ok(())
     }
 
@@ -82,6 +109,7 @@ impl<M: Copy> Decoder<M> {
                 return Err(Error::SizeUpdate);
             }
             self.table.set_max_size(size);
+            self.generation += 1;
             self.must_shrink = false;
             input = rest;
         }
@@ -89,14 +117,15 @@ impl<M: Copy> Decoder<M> {
     }
 
     #[inline]
-    fn indexed<'a, S: Sink<Mark = M>>(&self, input: &'a [u8], sink: &mut S) -> Result<&'a [u8], Error> {
+    fn indexed<'a, S: Sink<Mark = M>>(&mut self, input: &'a [u8], sink: &mut S) -> Result<&'a [u8], Error> {
         let (index, rest) = integer::decode(input, 7)?;
         if let Some(dynamic) = index.checked_sub(STATIC.len() + 1) {
             let (name, value, mark) = self.table.get(dynamic).ok_or(Error::Index)?;
             sink.field(name, value, mark);
         } else {
-            let &(name, value) = STATIC.get(index.wrapping_sub(1)).ok_or(Error::Index)?;
-            let mark = sink.examine(name, value);
+            let at = index.wrapping_sub(1);
+            let &(name, value) = STATIC.get(at).ok_or(Error::Index)?;
+            let mark = *self.static_marks[at].get_or_insert_with(|| sink.examine(name, value));
             sink.field(name, value, mark);
         }
         Ok(rest)
@@ -127,6 +156,7 @@ impl<M: Copy> Decoder<M> {
         let mark = sink.examine(name, value);
         sink.field(name, value, mark);
         if insert {
+            self.generation += 1;
             match outside {
                 Some(name) => self.table.insert(name, value, mark),
                 None => self.table.insert_with_name_of(dynamic, value, mark),

@@ -56,6 +56,10 @@ impl<M: Copy> DynamicTable<M> {
         Self { bytes: Vec::new(), entries: VecDeque::new(), size: 0, max_size }
     }
 
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry<M>>()
+    }
+
     pub(super) fn max_size(&self) -> usize {
         self.max_size
     }
