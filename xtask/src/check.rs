@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::setup::{self, Scope};
-use crate::shell::{cargo, run};
+use crate::shell::{cargo, exit_code, status};
 
 /// The arguments of `cargo xtask check`.
 #[derive(Args)]
@@ -19,20 +19,16 @@ pub(crate) struct Arguments {
 /// Runs `cargo xtask check`.
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     setup::ensure(if arguments.lints { Scope::Lints } else { Scope::Check })?;
-    run(cargo().args(["fmt", "--all", "--check"]))?;
-    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // Every stage runs, whatever the one before found: one run shows all there is to mend.
+    let mut stages = vec![
+        status(cargo().args(["fmt", "--all", "--check"]))?,
+        status(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?,
+    ];
     if !arguments.lints {
         // Not advisories: their database is no package registry (see .cargo/deny.toml).
-        run(cargo().args([
-            "deny",
-            "--config",
-            ".cargo/deny.toml",
-            "check",
-            "--hide-inclusion-graph",
-            "bans",
-            "licenses",
-            "sources",
-        ]))?;
+        let rules = ["check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
+        stages.push(status(cargo().args(["deny", "--config", ".cargo/deny.toml"]).args(rules))?);
     }
-    Ok(ExitCode::SUCCESS)
+    let failed = stages.iter().find(|status| !status.success());
+    Ok(failed.map_or(ExitCode::SUCCESS, |status| exit_code(*status)))
 }
