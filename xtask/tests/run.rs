@@ -1,5 +1,7 @@
 //! `cargo xtask run` as a person uses it: it shows the pods and their changes, and leaves nothing behind.
 
+#![allow(clippy::unwrap_used, reason = "test code that clippy takes for the product's")]
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;

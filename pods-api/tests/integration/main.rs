@@ -1,8 +1,9 @@
 //! Tests of the whole server: the real binary on a temporary socket, driven from outside.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "test code that clippy takes for the product's")]
+
 mod cli;
 mod clients;
 mod harness;
 mod protocol;
 mod raw;
-mod schemas;
