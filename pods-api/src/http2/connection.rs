@@ -16,7 +16,7 @@ use super::hpack::Decoder;
 use super::rates::Meter;
 use super::repeat::Repeat;
 use super::request::OpenBlock;
-use super::send::Sender;
+use super::sender::Sender;
 use super::streams::{Ended, Streams};
 
 /// How long the peer may take to answer the PING of a graceful shutdown before it counts as answered.

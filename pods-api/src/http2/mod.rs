@@ -19,6 +19,7 @@ mod receive;
 mod repeat;
 mod request;
 mod send;
+mod sender;
 mod settings;
 mod streams;
 mod writer;

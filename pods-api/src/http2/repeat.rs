@@ -56,3 +56,81 @@ impl Repeat {
         self.generation == generation && self.block == block
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Event;
+    use super::super::frame::{Kind, flag};
+    use super::super::testing::{Client, REQUEST, block, frame};
+    use super::*;
+
+    fn send(client: &mut Client, stream: u32, block: &[u8]) -> RequestHead {
+        client.send(&frame(Kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, stream, block));
+        client.requested().1
+    }
+
+    /// A request whose field `a` is the newest entry of the table.
+    fn naming_the_newest() -> Vec<u8> {
+        [block(REQUEST), vec![0xbe]].concat()
+    }
+
+    fn entering(value: &str) -> Vec<u8> {
+        [block(REQUEST), vec![0x40, 1, b'a', value.len() as u8], value.as_bytes().to_vec()].concat()
+    }
+
+    #[test]
+    fn a_repeated_head_says_the_same() {
+        let mut client = Client::new();
+        send(&mut client, 1, &entering("first"));
+        for number in [3, 5, 7, 9] {
+            let head = send(&mut client, number, &naming_the_newest());
+            assert_eq!(head.path(), b"/v1alpha1.Pods/GetPod");
+            assert_eq!(head.fields().count(), 3);
+            assert_eq!(head.field("a"), Some(&b"first"[..]));
+        }
+        assert!(client.connection.repeat.request.is_some());
+    }
+
+    #[test]
+    fn the_same_bytes_mean_something_else_when_the_table_has_changed() {
+        let mut client = Client::new();
+        for (round, value) in ["first", "second"].into_iter().enumerate() {
+            let number = 20 * round as u32;
+            send(&mut client, number + 1, &entering(value));
+            for more in [3, 5, 7] {
+                let head = send(&mut client, number + more, &naming_the_newest());
+                assert_eq!(head.field("a"), Some(value.as_bytes()));
+            }
+        }
+        // A table size update empties the table, so that the bytes now mean nothing.
+        client.send(&frame(Kind::HEADERS, flag::END_HEADERS, 41, &[vec![0x20], block(REQUEST)].concat()));
+        client.requested();
+        client.send(&frame(Kind::HEADERS, flag::END_HEADERS, 43, &naming_the_newest()));
+        assert_eq!(client.closed_with(), super::super::ErrorCode::COMPRESSION_ERROR);
+    }
+
+    #[test]
+    fn a_repeated_request_is_still_checked() {
+        let mut client = Client::new();
+        let promising = block(&[REQUEST, &[("content-length", "3")]].concat());
+        for number in [1, 3, 5, 7] {
+            client.send(&frame(Kind::HEADERS, flag::END_HEADERS, number, &promising));
+            client.requested();
+            client.send(&frame(Kind::DATA, flag::END_STREAM, number, b"four"));
+            assert!(matches!(client.events()[..], [Event::Reset { .. }]), "RFC 9113 section 8.1.1");
+        }
+        client.output();
+        client.send(&frame(Kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 9, &promising));
+        assert_eq!(client.reset_with(9), super::super::ErrorCode::PROTOCOL_ERROR);
+    }
+
+    #[test]
+    fn large_blocks_are_not_kept() {
+        let mut client = Client::new();
+        let large = block(&[REQUEST, &[("a", &"x".repeat(MAX_BLOCK))]].concat());
+        for number in [1, 3, 5] {
+            send(&mut client, number, &large);
+        }
+        assert!(client.connection.repeat.held_bytes() <= MAX_BLOCK);
+    }
+}

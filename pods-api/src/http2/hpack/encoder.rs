@@ -4,7 +4,7 @@
 use super::{integer, table};
 
 /// Writes one field block. Strings are sent plain: on a local socket the bytes that Huffman coding saves are cheaper
-/// than the work it makes on both sides (docs/decisions, HPACK).
+/// than the work it makes on both sides (`docs/decisions/hpack.md`).
 #[derive(Debug, Default)]
 pub struct Encoder {
     block: Vec<u8>,

@@ -92,14 +92,32 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     // The next bits, left-aligned; zeros behind the `held` valid ones.
     let (mut bits, mut held) = (0u64, 0u32);
     loop {
-        if held < LONGEST as u32 {
-            while held <= 56
-                && let Some((&byte, tail)) = rest.split_first()
-            {
+        // Enough for the longest code, as long as there is input.
+        while held < LONGEST as u32 {
+            if let Some((word, tail)) = rest.split_first_chunk() {
+                bits |= u64::from(u32::from_be_bytes(*word)) << (32 - held);
+                held += 32;
+                rest = tail;
+            } else if let Some((&byte, tail)) = rest.split_first() {
                 bits |= u64::from(byte) << (56 - held);
                 held += 8;
                 rest = tail;
+            } else {
+                break;
             }
+        }
+        while held >= FAST_BITS {
+            let (symbol, length) = TABLES.fast[(bits >> (64 - FAST_BITS)) as usize];
+            if length == 0 {
+                break;
+            }
+            out.push(symbol);
+            bits <<= length;
+            held -= u32::from(length);
+        }
+        // What comes next is a long code, or at the end of the input the last short one or padding.
+        if held < LONGEST as u32 && !rest.is_empty() {
+            continue;
         }
         let (symbol, length) = match TABLES.fast[(bits >> (64 - FAST_BITS)) as usize] {
             (_, 0) => long_code((bits >> 32) as u32),

@@ -231,6 +231,41 @@ fn a_peer_that_provokes_answers_and_does_not_read_is_cut() {
     assert!(client.bytes().len() < 70_000);
 }
 
+// RFC 9113 section 10.5: whatever a peer does, and however often, a connection stays small.
+#[test]
+fn memory_stays_small_after_all_kinds_of_traffic() {
+    let mut client = Client::new();
+    let long = "x".repeat(60_000);
+    let large = block(&[super::super::testing::REQUEST, &[("a", long.as_str())]].concat());
+    let mut number = 1;
+    for _ in 0..20 {
+        // A header section near the limit in CONTINUATION frames, then a thousand requests in one read.
+        let mut parts = large.chunks(16_384).peekable();
+        let mut kind = Kind::HEADERS;
+        while let Some(part) = parts.next() {
+            let flags = if parts.peek().is_none() { flag::END_HEADERS } else { 0 };
+            client.send(&frame(kind, flags, number, part));
+            kind = Kind::CONTINUATION;
+        }
+        client.send(&rst_stream(number, ErrorCode::CANCEL));
+        let burst: Vec<u8> =
+            (1..=1000).flat_map(|next| request(number + 2 * next, flag::END_STREAM)).collect();
+        number += 2002;
+        client.send(&burst);
+        for event in client.events() {
+            if let Event::Request { stream, .. } = event {
+                let _ = client.connection.send_headers(stream, ok(), true);
+            }
+        }
+        client.events_seen();
+        client.pass(MILLISECOND * 100);
+    }
+    assert_eq!(client.connection.open_streams(), 0);
+    // Slots of a thousand streams are the largest part, 300 bytes each.
+    let held = client.connection.held_bytes();
+    assert!(held < 512 << 10, "{held}");
+}
+
 // Requests are opened and reset while the socket takes nothing, so that no turn ever comes.
 #[test]
 fn turns_of_streams_that_are_gone_do_not_pile_up() {
