@@ -24,8 +24,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     let mut earlier = Vec::new();
     if arguments.nextest.is_empty() {
         earlier.push(status(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?);
-        // Loom's models of the lock-free parts: a feature replaces their atomics, so they are a build of their own.
-        let models = ["test", "--quiet", "--package", "pods-api", "--features", "loom", "--lib", "loom"];
+        // Loom's models of the lock-free parts: a feature replaces their atomics, so they are a build of their
+        // own. Of the whole workspace, so that all else is as the tests below need it.
+        let models = ["test", "--quiet", "--workspace", "--features", "pods-api/loom", "--lib", "loom"];
         earlier.push(status(cargo().args(models))?);
     }
     let failed = earlier.into_iter().find(|status| !status.success());
