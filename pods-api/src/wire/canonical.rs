@@ -6,8 +6,6 @@
 //! fields once, map entries by key, numbers unpacked and in their shortest form. Fields this build does not know
 //! are kept, in their place by number. Values are not judged: zeros that were sent stay.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -30,7 +28,8 @@ pub fn canonical_pod(pod: &Bytes) -> Result<Bytes, DecodeError> {
 }
 
 fn put_message(out: &mut Vec<u8>, message: &'static Message, parts: &[&[u8]]) -> Result<(), DecodeError> {
-    let mut fields = Vec::new();
+    // Nearly every message has fewer fields: no allocation for it.
+    let mut fields: SmallVec<[varint::Field<'_>; 12]> = SmallVec::new();
     for part in parts {
         for field in Fields::new(part) {
             fields.push(field?);
@@ -120,7 +119,7 @@ fn put_map(
     field: &Field,
     occurrences: &[varint::Field<'_>],
 ) -> Result<(), DecodeError> {
-    let mut entries: BTreeMap<&[u8], Parts<'_>> = BTreeMap::new();
+    let mut entries: SmallVec<[(&[u8], Parts<'_>); 12]> = SmallVec::new();
     for occurrence in occurrences {
         let (mut key, mut values) = (&[][..], Parts::new());
         for part in Fields::new(length(message, field, occurrence)?) {
@@ -134,13 +133,18 @@ fn put_map(
                 _ => {}
             }
         }
-        entries.insert(key, values);
+        entries.push((key, values));
     }
-    for (key, values) in entries {
+    // Stable: of equal keys the last stays last.
+    entries.sort_by_key(|(key, _)| *key);
+    for (at, (key, values)) in entries.iter().enumerate() {
+        if entries.get(at + 1).is_some_and(|(next, _)| next == key) {
+            continue;
+        }
         put_nested(out, field.number, |out| {
             put_length_field(out, 1, key);
             match field.message() {
-                Some(value) => put_nested(out, 2, |out| put_message(out, value, &values)),
+                Some(value) => put_nested(out, 2, |out| put_message(out, value, values)),
                 None => {
                     put_length_field(out, 2, values.first().copied().unwrap_or_default());
                     Ok(())

@@ -236,15 +236,10 @@ fn rewrite(
 /// grows in practice: variables, annotations, containers.
 #[must_use]
 pub fn plausible_pod(seed: u64, bytes: usize) -> Bytes {
-    let mut scale = 1;
-    loop {
-        let pod = encode(&plausible_json(seed, scale));
-        if pod.len() >= bytes || scale > 4096 {
-            return pod;
-        }
-        // Roughly linear in the scale, so that few attempts are made.
-        scale = (scale * bytes / pod.len()).max(scale + 1);
-    }
+    (1..)
+        .map(|scale| encode(&plausible_json(seed, scale)))
+        .find(|pod| pod.len() >= bytes)
+        .expect("scales do not end")
 }
 
 fn plausible_json(seed: u64, scale: usize) -> Value {
