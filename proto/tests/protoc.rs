@@ -7,8 +7,8 @@ use std::process::Command;
 use prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 
 fn schemas(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in std::fs::read_dir(dir).expect("proto/ is readable") {
+        let path = entry.expect("proto/ is readable").path();
         if path.is_dir() {
             schemas(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "proto") {

@@ -15,7 +15,7 @@ pub struct Node {
 /// A JSON value. Numbers keep their text: int64 and quantities must not pass through a float.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// `null`; the same as absent (semantics E.9.9).
+    /// `null`; the same as absent (rule E.9.9).
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -25,7 +25,7 @@ pub enum Value {
     String(Box<str>),
     /// An array.
     List(Vec<Node>),
-    /// An object, in source order. A key may occur twice; the last one counts (semantics A.2.5).
+    /// An object, in source order. A key may occur twice; the last one counts (rule A.2.5).
     Map(Vec<Entry>),
 }
 
