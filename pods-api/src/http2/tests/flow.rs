@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::frame::{Kind, flag};
-use super::super::testing::{Client, data, request, rst_stream, settings, window_update};
+use super::super::frame::{Kind, PREFACE, flag};
+use super::super::testing::{Client, data, frame, request, rst_stream, settings, window_update};
 use super::super::{Config, ErrorCode, Event, FieldBlock, StreamId};
 
 fn ok() -> FieldBlock {
@@ -233,4 +233,32 @@ fn padding_counts_and_comes_back_at_once() {
         assert!(!client.connection.is_done());
     }
     assert!(updates > 0);
+}
+
+#[test]
+fn bytes_for_closed_streams_come_back() {
+    let mut client = Client::with(Config { connection_window: 65_535, ..Config::default() });
+    client.send(&request(1, 0));
+    let (stream, ..) = client.requested();
+    client.connection.reset(stream, ErrorCode::CANCEL);
+    client.output();
+    for _ in 0..100 {
+        client.send(&data(1, 0, &[0; 16_000]));
+        client.output();
+    }
+    assert!(!client.connection.is_done());
+}
+
+// RFC 9113 section 6.9.3
+#[test]
+fn a_smaller_window_of_ours_holds_from_the_acknowledgement_on() {
+    let mut client = Client::silent(Config { initial_window: 100, ..Config::default() });
+    client.send(&[&PREFACE[..], &settings(&[]), &request(1, 0), &data(1, 0, &[0; 16_000])].concat());
+    client.requested();
+    assert!(matches!(client.events()[..], [Event::Data { .. }]), "the client cannot know of our window yet");
+    client.send(&[frame(Kind::SETTINGS, flag::ACK, 0, &[]), request(3, 0)].concat());
+    client.requested();
+    client.output();
+    client.send(&data(3, 0, &[0; 101]));
+    assert_eq!(client.reset_with(3), ErrorCode::FLOW_CONTROL_ERROR);
 }

@@ -129,6 +129,23 @@ fn a_reset_by_the_owner_drops_what_waits() {
 }
 
 #[test]
+fn what_waited_on_a_stream_never_leaves_on_another() {
+    let mut client = Client::new();
+    for number in [1, 3, 5] {
+        let stream = client.request(number);
+        client.connection.send_headers(stream, ok(), false).unwrap();
+        client.connection.send_data(stream, Bytes::from_static(b"secret"), false).unwrap();
+        client.send(&super::super::testing::rst_stream(number, ErrorCode::CANCEL));
+        client.events();
+    }
+    let next = client.request(7);
+    client.connection.send_headers(next, ok(), true).unwrap();
+    let output = client.output();
+    assert_eq!(output.len(), 1);
+    assert!(output[0].ends_stream() && output[0].stream == 7);
+}
+
+#[test]
 fn a_reset_by_the_peer_is_told_once() {
     let mut client = Client::new();
     let stream = client.request(1);
@@ -273,4 +290,18 @@ fn a_smaller_header_table_is_confirmed_in_the_next_block() {
     let output = client.output();
     assert_eq!((output[1].payload[0], output[2].payload[0]), (0x20, 0x00));
     assert_eq!(output[1].payload[1..], *ok().as_bytes());
+}
+
+// RFC 7541 section 4.2: our own smaller table holds from the acknowledgement on
+#[test]
+fn a_client_that_ignores_our_smaller_table_is_cut() {
+    let config = || Config { header_table_size: 100, ..Config::default() };
+    let mut client = Client::with(config());
+    client.send(&request(1, flag::END_STREAM));
+    assert_eq!(client.closed_with(), ErrorCode::COMPRESSION_ERROR);
+
+    let mut client = Client::with(config());
+    let confirmed = [&[0x3f, 0x45][..], &block(REQUEST)].concat();
+    client.send(&frame(Kind::HEADERS, flag::END_HEADERS, 1, &confirmed));
+    client.requested();
 }
