@@ -231,10 +231,9 @@ impl Watcher {
 
     /// Moves new entries into the backlog. Returns false when the watch takes in no more because it lags.
     fn take_in(&mut self, tail: &mut Reader<Entry>) -> bool {
-        if let Backlog::Exact { ring, head } = &mut self.backlog
+        if let Backlog::Exact { ring, .. } = &self.backlog
             && ring.is_empty()
         {
-            head.catch_up_with(tail);
             let (position, appended) = (tail.position(), self.log.log.appended());
             let capacity = ring.capacity() as u64;
             let is_burst = appended.saturating_sub(position) > capacity;
@@ -279,6 +278,7 @@ impl Watcher {
         if let Backlog::Exact { ring, head } = &mut self.backlog
             && ring.is_empty()
         {
+            // A watcher that waits for nothing keeps nothing.
             head.catch_up_with(tail);
         }
         true

@@ -136,6 +136,38 @@ fn nothing_is_held_once_watchers_are_gone() {
 }
 
 #[test]
+fn watcher_that_waits_for_nothing_keeps_at_most_a_segment() {
+    let mut node = Node::with_pods(1);
+    let mut watcher = WatchOptions { selector: selecting("app=none"), ..WatchOptions::default() };
+    watcher.ring = 4;
+    let mut client = node.watch(watcher);
+    client.drain();
+    node.stage_as("000", PodSketch::new("000").padding(10_000));
+    (0..500).for_each(|_| node.put("000"));
+    client.watcher.fill();
+    let kept = node.meter.bytes() / 10_000;
+    assert!(kept < 40, "{kept} states are kept");
+}
+
+#[test]
+fn frames_of_selected_fields_count_as_pinned() {
+    let mut node = Node::with_pods(1);
+    node.stage_as("000", PodSketch::new("000").label("key", &"v".repeat(10_000)));
+    node.publish();
+    let view = View::new(
+        Contract::V1alpha1,
+        &crate::wire::Mask::parse("metadata.labels,metadata.generation").unwrap(),
+    );
+    let mut watcher = node.hub.subscribe(view, WatchOptions::default()).unwrap();
+    while let Next::Frame(_) = watcher.next() {}
+    (0..100).for_each(|_| node.put("000"));
+    watcher.fill();
+    // Each event keeps a record and a frame of its own.
+    let kept = node.meter.bytes() / 10_000;
+    assert!((200..210).contains(&kept), "{kept}");
+}
+
+#[test]
 fn shutdown_ends_every_watch_and_refuses_new_ones() {
     let mut node = Node::with_pods(3);
     let mut clients = [(); 2].map(|()| node.watch(WatchOptions::default()));
