@@ -3,6 +3,7 @@
 //! The list is kept in chunks so that one event costs one chunk's encoding, not the whole list's. Chunks are immutable
 //! once published; only the store's thread edits its own copy.
 
+use super::id::UidPrefix;
 use super::masked::{PerMask, append_projection};
 use super::record::Record;
 use crate::wire::Mask;
@@ -20,6 +21,8 @@ pub(super) const MAX_BYTES: usize = 256 * 1024;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Chunk {
     records: Vec<Arc<Record>>,
+    /// Of each record, for finding it.
+    prefixes: Vec<UidPrefix>,
     bytes: usize,
     bodies: Bodies,
 }
@@ -78,6 +81,7 @@ impl Chunk {
                 Some(old)
             }
             Err(index) => {
+                self.prefixes.insert(index, UidPrefix::of(record.uid().as_str()));
                 self.records.insert(index, record);
                 None
             }
@@ -85,7 +89,9 @@ impl Chunk {
     }
 
     pub(super) fn remove(&mut self, uid: &str) -> Option<Arc<Record>> {
-        let old = self.records.remove(self.position(uid).ok()?);
+        let index = self.position(uid).ok()?;
+        let old = self.records.remove(index);
+        self.prefixes.remove(index);
         self.bodies = Bodies::default();
         self.bytes -= old.list_element().len();
         Some(old)
@@ -111,8 +117,12 @@ impl Chunk {
             lower += self.records[middle].list_element().len();
             middle += 1;
         }
-        let upper = self.records.split_off(middle);
-        let upper = Self { records: upper, bytes: self.bytes - lower, bodies: Bodies::default() };
+        let upper = Self {
+            records: self.records.split_off(middle),
+            prefixes: self.prefixes.split_off(middle),
+            bytes: self.bytes - lower,
+            bodies: Bodies::default(),
+        };
         self.bytes = lower;
         self.bodies = Bodies::default();
         Some(upper)
@@ -126,6 +136,7 @@ impl Chunk {
     /// Appends the pods of the chunk that follows this one.
     pub(super) fn append(&mut self, next: &Self) {
         self.records.extend_from_slice(&next.records);
+        self.prefixes.extend_from_slice(&next.prefixes);
         self.bytes += next.bytes;
         self.bodies = Bodies::default();
     }
@@ -134,8 +145,14 @@ impl Chunk {
         self.records.is_empty()
     }
 
+    /// Where the UID is, or where it would be.
     fn position(&self, uid: &str) -> Result<usize, usize> {
-        self.records.binary_search_by(|record| record.uid().as_str().cmp(uid))
+        let prefix = UidPrefix::of(uid);
+        let start = self.prefixes.partition_point(|other| *other < prefix);
+        let equal = self.prefixes[start..].partition_point(|other| *other == prefix);
+        let found =
+            self.records[start..start + equal].binary_search_by(|record| record.uid().as_str().cmp(uid));
+        found.map(|index| start + index).map_err(|index| start + index)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The pods of this node at one revision, immutable: what every List, Get, Lookup and initial sync reads.
 
 use super::chunk::{Chunk, append_masked_element};
-use super::id::{Namespace, PodName, PodUid, Revision};
+use super::id::{Namespace, PodName, Revision};
 use super::masked::PerMask;
 use super::record::{MESSAGE_PREFIX_BYTES, Record, put_message_prefix};
 use super::selector::Selector;
-use super::table::Table;
+use super::table::{ChunkKey, Table};
 use super::tombstone::{Tombstone, Tombstones};
 use crate::wire::Mask;
 use bytes::{Bytes, BytesMut};
@@ -174,7 +174,7 @@ impl Snapshot {
 #[derive(Debug)]
 pub(crate) struct SnapshotCursor {
     snapshot: Arc<Snapshot>,
-    chunk: Option<(PodUid, Arc<Chunk>)>,
+    chunk: Option<(ChunkKey, Arc<Chunk>)>,
     index: usize,
 }
 
