@@ -323,6 +323,7 @@ fn pod(number: usize, version: usize) -> SourcePod {
         uid: uid(number).into(),
         namespace: namespace.into(),
         name: name.into(),
+        is_uid_provisional: false,
         pod: pod.encode_to_vec().into(),
     }
 }

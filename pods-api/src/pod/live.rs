@@ -27,6 +27,9 @@ pub trait LiveStatus: Debug + Send + Sync {
 
     /// Whether the runtime still runs anything of the pod, so that it cannot leave.
     fn is_running(&self) -> bool;
+
+    /// Whether the runtime has nothing of the pod, so that there is nothing to remember of it either.
+    fn is_absent(&self) -> bool;
 }
 
 /// What a live status is worked out from, beside the runtime.
@@ -89,6 +92,9 @@ impl Live {
         if !self.view(uid).is_some_and(|view| view.is_running()) {
             self.leaving.remove(uid);
             self.bases.remove(uid);
+            if self.views.get(uid).is_some_and(|view| view.is_absent()) {
+                self.views.remove(uid);
+            }
             return None;
         }
         if !self.leaving.contains_key(uid) {
@@ -97,6 +103,7 @@ impl Live {
                 uid: uid.clone(),
                 namespace: shown.namespace().clone(),
                 name: shown.name().clone(),
+                is_uid_provisional: false,
                 pod: with_deletion_timestamp(&shown.pod(), now).unwrap_or_else(|_| shown.pod()),
             };
             self.leaving.insert(uid.clone(), pod);
@@ -108,16 +115,16 @@ impl Live {
     pub(super) fn overlay(
         &mut self,
         pod: SourcePod,
-        base: Option<Base>,
+        base: Option<&Base>,
         shown: Option<&Record>,
         now: Now,
     ) -> SourcePod {
-        if let Some(base) = &base {
+        if let Some(base) = base {
             self.bases.insert(pod.uid.clone(), base.clone());
         }
         let Some(view) = self.view(&pod.uid) else { return pod };
         let last = || self.bases.get(&pod.uid).filter(|_| self.leaving.contains_key(&pod.uid));
-        let base = base.as_ref().or_else(last);
+        let base = base.or_else(last);
         let previous = shown.map(Record::pod);
         let inputs = LiveInputs { pod: &pod.pod, base, previous: previous.as_deref(), now };
         let Some(status) = view.status(&inputs) else { return pod };
@@ -184,6 +191,10 @@ mod tests {
 
         fn is_running(&self) -> bool {
             self.1
+        }
+
+        fn is_absent(&self) -> bool {
+            self.0 == "absent"
         }
     }
 

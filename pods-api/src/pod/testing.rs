@@ -115,6 +115,7 @@ impl PodSketch {
             uid: PodUid::from(&*self.uid),
             namespace: (&*self.namespace).into(),
             name: (&*self.name).into(),
+            is_uid_provisional: false,
             pod: self.encode(),
         }
     }

@@ -44,6 +44,8 @@ pub struct SourcePod {
     pub namespace: Namespace,
     /// `metadata.name`.
     pub name: PodName,
+    /// Whether this server made the UID up for want of the kubelet's own, which may still replace it (rule A.7.5).
+    pub is_uid_provisional: bool,
     /// The encoded core/v1 Pod, in canonical form (fields in order, no singular field twice).
     pub pod: Bytes,
 }

@@ -166,7 +166,7 @@ impl<S: EventSink> Writer<S> {
         for pod in added.into_iter().chain(modified) {
             let shown = self.table.get(pod.uid.as_str()).cloned();
             let base = self.sources.base(&pod.uid);
-            let pod = self.live.overlay(pod, base, shown.as_deref(), now);
+            let pod = self.live.overlay(pod, base.as_ref(), shown.as_deref(), now);
             self.upsert(&pod, now);
         }
     }

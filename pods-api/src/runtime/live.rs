@@ -8,7 +8,10 @@ use bytes::Bytes;
 use pods_api_proto::k8s::io::api::core::v1;
 use prost::Message as _;
 
-use super::status::{Field, NodeFacts, RuntimePod, StatusInputs, derive, divergence};
+use super::hints::RuntimeHints;
+use super::status::{
+    Field, NodeFacts, RuntimePod, StatusInputs, derive, divergence, names_unknown_container,
+};
 use crate::pod::{Base, LiveInputs, LiveStatus};
 use crate::wire::varint::Fields;
 
@@ -41,6 +44,7 @@ pub(super) struct Surroundings {
     pub(super) runtime_name: String,
     pub(super) node: NodeFacts,
     pub(super) divergences: Arc<Divergences>,
+    pub(super) hints: RuntimeHints,
 }
 
 /// A pod's runtime state, ready to be asked for the pod's status.
@@ -78,6 +82,12 @@ impl LiveStatus for LivePod {
             now: inputs.now.unix_seconds,
         };
         let status = derive(&inputs);
+        if names_unknown_container(&inputs) {
+            // Only a read that begins from now on can tell which of the two is the older.
+            self.surroundings
+                .hints
+                .ask_again(pod.metadata.as_ref().map_or("", |metadata| metadata.uid()).into());
+        }
         // The kubelet has just spoken, so both are of one time: later the runtime's view runs ahead of its words.
         if is_base_newer {
             divergence(&inputs).into_iter().for_each(|field| self.surroundings.divergences.count(field));
@@ -93,6 +103,29 @@ impl LiveStatus for LivePod {
 
     fn is_running(&self) -> bool {
         self.runtime.is_running()
+    }
+
+    fn is_absent(&self) -> bool {
+        self.runtime.is_absent()
+    }
+}
+
+/// Stands for a pod that the runtime has, but that could not be read yet: its source's status stays, and so does the
+/// pod.
+#[derive(Debug)]
+pub(super) struct Unread;
+
+impl LiveStatus for Unread {
+    fn status(&self, _: &LiveInputs<'_>) -> Option<Bytes> {
+        None
+    }
+
+    fn is_running(&self) -> bool {
+        true
+    }
+
+    fn is_absent(&self) -> bool {
+        false
     }
 }
 
@@ -123,6 +156,7 @@ mod tests {
             runtime_name: "containerd".to_owned(),
             node: NodeFacts::default(),
             divergences: divergences.clone(),
+            hints: RuntimeHints::new(Arc::default()).0,
         };
         LivePod::new(view.build(), Arc::new(surroundings))
     }
@@ -160,7 +194,7 @@ mod tests {
         let ended = view().ready("s").exited("a", "a0", 1);
         let overlaid = ask(&live(ended, &divergences), Some((&base, &unknown, received)));
         assert!(overlaid.ends_with(&unknown));
-        assert_eq!(v1::PodStatus::decode(&*overlaid).unwrap().container_statuses[0].ready(), false);
+        assert!(!v1::PodStatus::decode(&*overlaid).unwrap().container_statuses[0].ready());
     }
 
     #[test]

@@ -77,6 +77,17 @@ pub fn derive(inputs: &StatusInputs<'_>) -> v1::PodStatus {
     Context::new(inputs, &facts, true).status()
 }
 
+/// Whether the kubelet speaks of a container that the runtime's answer does not have, while its words are the newer.
+#[must_use]
+pub fn names_unknown_container(inputs: &StatusInputs<'_>) -> bool {
+    let Some(base) = inputs.base.filter(|_| inputs.is_base_newer) else { return false };
+    let entries = base.init_container_statuses.iter().chain(&base.container_statuses);
+    entries.chain(&base.ephemeral_container_statuses).any(|status| {
+        let id = entry::bare_id(status.container_id());
+        !id.is_empty() && inputs.runtime.containers().iter().all(|container| container.id.as_str() != id)
+    })
+}
+
 /// The inputs with the pod read, shared by all rules.
 #[derive(Debug)]
 struct Context<'a> {

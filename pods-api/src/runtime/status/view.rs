@@ -207,6 +207,12 @@ impl RuntimePod {
         self.containers.iter().filter(move |container| &*container.name == name)
     }
 
+    /// Whether both say the same of the pod, whenever they were read.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.sandboxes == other.sandboxes && self.containers == other.containers
+    }
+
     /// Whether the runtime has nothing of the pod.
     #[must_use]
     pub fn is_absent(&self) -> bool {

@@ -95,7 +95,7 @@ pub fn decode(
     set_defaults(&mut pod);
     let content = encode_pod(&pod)?;
     check_name(&pod)?;
-    let uid = pod_uid(&pod, origin, &content);
+    let (uid, is_uid_provisional) = pod_uid(&pod, origin, &content);
     let seen = seen(&uid);
     place_on_node(&mut pod, origin.node_name, &uid, &seen);
     let findings = validate(&pod);
@@ -113,6 +113,7 @@ pub fn decode(
             uid,
             namespace: metadata("namespace").into(),
             name: metadata("name").into(),
+            is_uid_provisional,
             pod: encode_pod(&pod)?,
         },
         notices: findings.notices.finish().0,

@@ -19,17 +19,17 @@ pub struct Origin<'a> {
     pub path: &'a Path,
 }
 
-/// The UID of a static pod: the one it states, else a digest of our own.
+/// The UID of a static pod: the one it states, else a digest of our own, and which of them it is (true: ours).
 ///
 /// The kubelet hashes the memory layout of its own Pod type, which nobody else can reproduce (rule A.3.3). Ours is
 /// FNV-128a too, over the node's name, the path and `content`, the encoded pod with its defaults: it is the same
 /// after a restart, and an edited comment does not change it (rule A.7.5). Where the runtime knows the kubelet's
 /// UID, that one replaces it later.
-pub(super) fn pod_uid(pod: &Node, origin: Origin<'_>, content: &[u8]) -> PodUid {
+pub(super) fn pod_uid(pod: &Node, origin: Origin<'_>, content: &[u8]) -> (PodUid, bool) {
     if let Some(uid) =
         pod.get("metadata").and_then(|metadata| metadata.get("uid")?.as_str()).filter(|uid| !uid.is_empty())
     {
-        return uid.into();
+        return (uid.into(), false);
     }
     let mut digest = Fnv128a::new();
     // Each part ends in a byte that cannot be in the next part's place, so that no two origins read the same.
@@ -38,7 +38,7 @@ pub(super) fn pod_uid(pod: &Node, origin: Origin<'_>, content: &[u8]) -> PodUid 
     digest.write(origin.path.as_os_str().as_bytes());
     digest.write(b"\0");
     digest.write(content);
-    format!("{:032x}", digest.finish()).into()
+    (format!("{:032x}", digest.finish()).into(), true)
 }
 
 /// Applies the changes of rules A.3.4 to A.3.10. `metadata.name` must be set.
@@ -136,7 +136,7 @@ mod tests {
 
     fn uid(node: &str, path: &str, text: &str) -> String {
         let origin = Origin { node_name: &node.into(), path: Path::new(path) };
-        pod_uid(&parse_yaml(b"metadata: {name: a}").unwrap(), origin, text.as_bytes()).to_string()
+        pod_uid(&parse_yaml(b"metadata: {name: a}").unwrap(), origin, text.as_bytes()).0.to_string()
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         // Rule A.3.2.
         let pod = parse_yaml(b"metadata: {uid: my-own}").unwrap();
         let origin = Origin { node_name: &"n".into(), path: Path::new("/a") };
-        assert_eq!(pod_uid(&pod, origin, b"").as_str(), "my-own");
+        assert_eq!(pod_uid(&pod, origin, b""), ("my-own".into(), false));
     }
 
     #[test]
