@@ -1,6 +1,7 @@
 //! The composition root: what is started, in which order, on which thread, and how it stops.
 //!
-//! Threads: `store` (the one writer), `manifest` (files), `worker-N` (client connections), and the main thread, which
+//! Threads: `store` (the one writer), `manifest` (files), `runtime` (the container runtime), `worker-N` (client
+//! connections), and the main thread, which
 //! becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
 //! adapter, and the timers here.
 
@@ -10,6 +11,7 @@ use crate::grpc::{Limits, RequestCounters, Server, Shared};
 use crate::lifecycle;
 use crate::metrics::{self, Families};
 use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
+use crate::runtime::{RuntimeConfig, RuntimeSource, RuntimeStatus};
 use crate::source::manifest::{ManifestConfig, ManifestSource, ManifestStatus};
 use crate::telemetry;
 use crate::transport::{
@@ -113,15 +115,25 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let (store, store_thread) =
         PodStore::spawn(&store_config, snapshots, meter, publisher).map_err(start("the store's thread"))?;
     let updates = store.updates();
-    let manifests = ManifestSource::spawn(
-        ManifestConfig {
-            extensions: config.manifest_extensions.clone(),
-            ..ManifestConfig::new(&config.manifests, config.node_name.clone())
-        },
-        // A store that has stopped takes nothing more; neither does the source go on for long then.
-        move |update| drop(updates.send(update)),
-    )
-    .map_err(start("the manifest source's thread"))?;
+    // A store that has stopped takes nothing more; neither do its sources go on for long then.
+    let to_store = move |update| drop(updates.send(update));
+    let container_runtime = match &config.cri {
+        Some(socket) => {
+            let room = RuntimeSource::spawn(RuntimeConfig::new(socket.clone()), to_store.clone());
+            Some(room.map_err(start("the runtime's thread"))?)
+        }
+        None => None,
+    };
+    let manifest_config = ManifestConfig {
+        extensions: config.manifest_extensions.clone(),
+        ..ManifestConfig::new(&config.manifests, config.node_name.clone())
+    };
+    let manifests = match &container_runtime {
+        // Static pods get the kubelet's UIDs on their way.
+        Some(room) => ManifestSource::spawn(manifest_config, room.manifests()),
+        None => ManifestSource::spawn(manifest_config, to_store),
+    };
+    let manifests = manifests.map_err(start("the manifest source's thread"))?;
 
     let shared = Arc::new(Shared {
         store: store.clone(),
@@ -145,6 +157,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let view = Arc::new(StatusView {
         shared,
         manifests: manifests.status().clone(),
+        container_runtime: container_runtime.as_ref().map(|room| room.status().clone()),
         reactor: reactor.monitor(),
         started: Instant::now(),
     });
@@ -208,7 +221,9 @@ async fn run(config: &Config) -> Result<(), AppError> {
     if let Some(task) = admin_task {
         let _ = tokio::time::timeout(Duration::from_secs(1), task).await;
     }
+    // The manifest thread may wait for the runtime's, and that one for the store's: they end in this order.
     manifests.stop();
+    drop(container_runtime);
     let store_ended = store_thread.stop();
     match drained {
         Ok(drained) if drained.in_time && !drained.has_panicked && store_ended.is_ok() => info!("stopped"),
@@ -247,6 +262,7 @@ fn notify_systemd(state: &[sd_notify::NotifyState<'_>]) {
 struct StatusView {
     shared: Arc<Shared>,
     manifests: Arc<ManifestStatus>,
+    container_runtime: Option<Arc<RuntimeStatus>>,
     reactor: ReactorMonitor,
     started: Instant,
 }
@@ -276,8 +292,14 @@ impl StatusView {
         if let Some(refusal) = status.workers.iter().find_map(|worker| worker.refusal.as_ref()) {
             transport = format!("{transport}; io_uring is not used: {refusal}");
         }
-        vec![
-            Check { name: "source/manifest".into(), is_ok: !waiting.contains(&"manifest"), detail },
+        let mut checks =
+            vec![Check { name: "source/manifest".into(), is_ok: !waiting.contains(&"manifest"), detail }];
+        checks.extend(self.container_runtime.iter().map(|status| Check {
+            name: "source/cri".into(),
+            is_ok: !waiting.contains(&"cri"),
+            detail: status.report().summary(Instant::now()),
+        }));
+        checks.extend([
             Check {
                 name: "listener".into(),
                 is_ok: status.accepting,
@@ -292,7 +314,8 @@ impl StatusView {
                 is_ok: status.workers.iter().all(|worker| worker.is_running),
                 detail: transport,
             },
-        ]
+        ]);
+        checks
     }
 
     fn metrics(&self, scrape: &mut metrics::Scrape<'_>) -> std::fmt::Result {
@@ -300,7 +323,16 @@ impl StatusView {
         metrics::requests(scrape, &self.shared.counters)?;
         metrics::watch(scrape, &self.shared.hub)?;
         metrics::store(scrape, &self.shared.store)?;
+        let runtime = self.container_runtime.as_deref();
+        let ages = [
+            ("manifest", self.manifests.report().last_scan),
+            ("cri", runtime.and_then(|status| status.report().last_list)),
+        ];
+        metrics::source_ages(scrape, ages)?;
         metrics::manifests(scrape, &self.manifests)?;
+        if let Some(status) = runtime {
+            metrics::runtime(scrape, status)?;
+        }
         metrics::transport(scrape, &self.reactor.status())
     }
 }

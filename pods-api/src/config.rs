@@ -5,6 +5,7 @@
 
 use crate::grpc::Scope;
 use crate::pod::{NodeName, SourceId};
+use crate::runtime::SocketChoice;
 use crate::transport::{SocketGroup, Transport};
 use clap::Args;
 use clap::builder::TypedValueParser as _;
@@ -45,6 +46,10 @@ pub struct ServeArgs {
     /// Name of this node in Kubernetes [default: the host name, lower case]
     #[arg(long, env = "PODS_API_NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
+    /// Socket of the container runtime, which tells what really runs; `auto` for the first that answers of containerd's
+    /// and CRI-O's, `none` for a machine without a runtime
+    #[arg(long, env = "PODS_API_CRI_SOCKET", default_value = "auto", value_name = "PATH")]
+    cri_socket: String,
     /// Sources that must have delivered before calls are answered [default: all that are configured]
     #[arg(long, env = "PODS_API_REQUIRE", value_delimiter = ',', value_name = "SOURCES")]
     require: Vec<String>,
@@ -111,6 +116,8 @@ pub struct Config {
     pub manifest_extensions: Vec<String>,
     /// This node.
     pub node_name: NodeName,
+    /// The container runtime to ask, if any.
+    pub cri: Option<SocketChoice>,
     /// Sources that must have delivered before calls are answered.
     pub require: BTreeSet<SourceId>,
     /// How long a pod that has left stays findable.
@@ -196,7 +203,9 @@ impl ServeArgs {
             "none" => None,
             address => Some(address.parse().map_err(|_| ConfigError::Admin(self.admin.clone()))?),
         };
-        let configured = BTreeSet::from([SourceId::Manifest]);
+        let cri = cri_socket(&self.cri_socket);
+        let configured = [Some(SourceId::Manifest), cri.as_ref().map(|_| SourceId::Cri)];
+        let configured: BTreeSet<_> = configured.into_iter().flatten().collect();
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Ok(Config {
             socket: absolute(&self.socket),
@@ -205,6 +214,7 @@ impl ServeArgs {
             manifests: absolute(&self.manifests),
             manifest_extensions: self.manifest_extensions,
             node_name: node_name(self.node_name)?,
+            cri,
             require: required(&self.require, configured)?,
             tombstone_ttl: Duration::from_secs(self.tombstone_seconds.into()),
             admin,
@@ -226,6 +236,15 @@ impl ServeArgs {
 /// The path as seen from `/`: the UIDs of static pods depend on it, so it must not depend on the working directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The runtime to ask; its socket may be written as an endpoint, `unix:///run/...`, as elsewhere in Kubernetes.
+fn cri_socket(text: &str) -> Option<SocketChoice> {
+    match text {
+        "none" => None,
+        "auto" => Some(SocketChoice::FirstThatAnswers),
+        path => Some(SocketChoice::Path(absolute(Path::new(path.strip_prefix("unix://").unwrap_or(path))))),
+    }
 }
 
 fn required(names: &[String], configured: BTreeSet<SourceId>) -> Result<BTreeSet<SourceId>, ConfigError> {
@@ -320,14 +339,15 @@ mod tests {
         assert_eq!((config.watch_buffer, config.max_connections, config.max_watchers), (1024, 1024, 4096));
         assert_eq!((config.max_pinned_bytes, config.tombstone_ttl.as_secs()), (256 << 20, 60));
         assert_eq!(config.node_name.as_str(), "cp-1", "rule A.3.14");
-        assert_eq!(config.require, BTreeSet::from([SourceId::Manifest]));
+        assert_eq!(config.require, BTreeSet::from([SourceId::Manifest, SourceId::Cri]));
+        assert_eq!(config.cri, Some(SocketChoice::FirstThatAnswers));
     }
 
     #[test]
     fn what_cannot_work_is_refused_with_what_would_be_right() {
         for (flags, expected) in [
             (&["--admin", "localhost"][..], "give one like 127.0.0.1:9477"),
-            (&["--require", "apiserver"], "configured: manifest"),
+            (&["--require", "apiserver"], "configured: manifest, cri"),
             (&["--socket-mode", "0400"], "takes the socket away from its owner"),
             (&["--socket-mode", "rw"], "not an octal mode"),
             (&["--socket-group", "pods"], "add --socket-mode 0660"),
@@ -344,6 +364,18 @@ mod tests {
         }
         let error = node_name(Some("bad_name".into())).unwrap_err().to_string();
         assert!(error.contains("DNS subdomain"), "{error}");
+    }
+
+    #[test]
+    fn runtime_socket_is_a_path_an_endpoint_or_none() {
+        let socket = |text: &str| config(&["--cri-socket", text]).unwrap();
+        let path = Some(SocketChoice::Path("/run/crio/crio.sock".into()));
+        assert_eq!(socket("/run/crio/crio.sock").cri, path);
+        assert_eq!(socket("unix:///run/crio/crio.sock").cri, path);
+        let none = socket("none");
+        assert_eq!((none.cri, none.require), (None, BTreeSet::from([SourceId::Manifest])));
+        let error = config(&["--cri-socket", "none", "--require", "cri"]).unwrap_err();
+        assert!(error.contains("configured: manifest"), "{error}");
     }
 
     #[test]

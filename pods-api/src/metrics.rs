@@ -5,6 +5,7 @@
 
 use crate::grpc::{Api, Method, Rejection, RequestCounters};
 use crate::pod::{ChangeKind, PUBLISH_SECONDS, PodStore};
+use crate::runtime::{EventSource, RuntimeStatus};
 use crate::source::manifest::ManifestStatus;
 use crate::transport::{Close, Counters, Status};
 use crate::watch::Hub;
@@ -234,6 +235,64 @@ pub(crate) fn store(scrape: &mut Scrape<'_>, store: &PodStore) -> fmt::Result {
     )
 }
 
+/// How old what each source said last is.
+pub(crate) fn source_ages<const N: usize>(
+    scrape: &mut Scrape<'_>,
+    sources: [(&'static str, Option<Instant>); N],
+) -> fmt::Result {
+    let ages = sources.into_iter().filter_map(|(source, read)| {
+        read.map(|read| ([("source", source.to_owned())], read.elapsed().as_secs_f64()))
+    });
+    scrape.gauges("pods_api_source_age_seconds", "Time since a source was last read in full", ages)
+}
+
+/// The container runtime.
+pub(crate) fn runtime(scrape: &mut Scrape<'_>, status: &RuntimeStatus) -> fmt::Result {
+    let (report, counts) = (status.report(), status.counts());
+    let up = f64::from(u8::from(report.runtime.is_some()));
+    scrape.gauge("pods_api_runtime_up", "1 while a container runtime answers", up)?;
+    let events = [EventSource::None, EventSource::Containerd, EventSource::Cri].map(|source| {
+        let is_used = f64::from(u8::from(source == report.events));
+        ([("source", source.as_str().to_owned())], is_used)
+    });
+    scrape.gauges(
+        "pods_api_runtime_event_source",
+        "1 for where the runtime's events come from; with none, lists alone tell of changes",
+        events,
+    )?;
+    scrape.gauge("pods_api_runtime_pods", "Pods of which the runtime has anything", report.pods as f64)?;
+    scrape.gauge(
+        "pods_api_runtime_list_seconds",
+        "How long the last full list of the runtime took",
+        report.last_list_took.as_secs_f64(),
+    )?;
+    for (name, help, value) in [
+        ("pods_api_runtime_connections", "Connections made to a container runtime", counts.sessions),
+        ("pods_api_runtime_lists", "Full lists taken of the runtime", counts.lists),
+        ("pods_api_runtime_reads", "Reads of single pods from the runtime", counts.reads),
+        ("pods_api_runtime_failures", "Lists and reads that failed or took too long", counts.failures),
+        ("pods_api_runtime_events", "Events of the runtime", counts.events),
+        (
+            "pods_api_runtime_streams_lost",
+            "Event streams of the runtime that ended or were refused",
+            counts.streams_lost,
+        ),
+        ("pods_api_runtime_hints", "Hints to look at a container now", counts.hints),
+        (
+            "pods_api_runtime_hints_dropped",
+            "Hints that found the queue full and were answered with a full list",
+            counts.hints_dropped,
+        ),
+    ] {
+        scrape.counter(name, help, value)?;
+    }
+    scrape.counters(
+        "pods_api_status_divergence",
+        "Times that the kubelet's status of a pod differed from the one derived from the runtime, by field",
+        status.divergences().iter().map(|(field, count)| ([("field", field.as_str().to_owned())], count)),
+    )
+}
+
 /// The manifest source.
 pub(crate) fn manifests(scrape: &mut Scrape<'_>, status: &ManifestStatus) -> fmt::Result {
     let report = status.report();
@@ -248,10 +307,6 @@ pub(crate) fn manifests(scrape: &mut Scrape<'_>, status: &ManifestStatus) -> fmt
         "Manifest files whose pod another file has too and wins",
         report.duplicates as f64,
     )?;
-    if let Some(scan) = report.last_scan {
-        let age = [([("source", "manifest".to_owned())], scan.elapsed().as_secs_f64())];
-        scrape.gauges("pods_api_source_age_seconds", "Time since a source was last read in full", age)?;
-    }
     scrape.counter(
         "pods_api_manifest_failures",
         "Manifests that could not be read or decoded, once per content",

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::IsTerminal as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -59,6 +60,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     scene.introduce();
     let watch = Running::start(&mut scene.client(&["get", "pods", "--all-namespaces", "--watch"]))?;
     follow(&mut signals, server, watch, &scene)
+}
+
+/// Whether anything listens where container runtimes do: the sockets that the server tries.
+fn has_container_runtime() -> bool {
+    let sockets = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+    sockets.iter().any(|socket| UnixStream::connect(socket).is_ok())
 }
 
 fn build(release: bool) -> Result<PathBuf> {
@@ -134,6 +141,10 @@ impl Scene {
         let mut server = in_root(&self.binary);
         server.arg("serve").arg("--socket").arg(self.socket()).arg("--manifests").arg(self.manifests());
         server.args(["--node-name", "example-node", "--admin", "127.0.0.1:0"]);
+        if !has_container_runtime() {
+            // Without one the server would wait for it.
+            server.args(["--cri-socket", "none"]);
+        }
         server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Running::start(&mut server)
     }

@@ -112,6 +112,8 @@ impl Setup {
         let log = path.join("server.log");
         let child = binary()
             .args(["serve", "--node-name", "node-1", "--admin", "127.0.0.1:0"])
+            // Whatever runs on this machine is not the test's, unless it says so.
+            .env("PODS_API_CRI_SOCKET", "none")
             .arg("--socket")
             .arg(path.join("socket/pods-api.sock"))
             .arg("--manifests")
