@@ -76,6 +76,22 @@ const REQUIREMENTS: &[Requirement] = &[
         remedy: Remedy::Debian(&["golang-go", "golang-google-grpc-dev"]),
     },
     Requirement {
+        what: "containerd and what it needs, for the container runtime tests",
+        scopes: &[Scope::Test],
+        is_present: || {
+            ["containerd", "ctr", "runc", "ip"].iter().all(|program| has_program(program))
+                && ["/usr/lib/cni/bridge", "/bin/busybox"].iter().all(|path| Path::new(path).exists())
+        },
+        remedy: Remedy::Debian(&[
+            "containerd",
+            "runc",
+            "containernetworking-plugins",
+            "iproute2",
+            "iptables",
+            "busybox-static",
+        ]),
+    },
+    Requirement {
         what: "protoc, for the schema tests",
         scopes: &[Scope::Test],
         is_present: || {

@@ -7,3 +7,4 @@ mod clients;
 mod harness;
 mod protocol;
 mod raw;
+mod runtime;

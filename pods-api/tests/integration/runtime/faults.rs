@@ -1,0 +1,213 @@
+//! What runtimes do at their worst.
+
+use std::time::{Duration, Instant};
+
+use pods_api_proto::runtime::v1 as cri;
+use tonic::Code;
+
+use super::bench::{Bench, DEADLINE};
+use super::fake::Fault;
+use crate::harness::{PATIENCE, eventually};
+
+const NEVER: Duration = Duration::from_secs(3600);
+const OFTEN: Duration = Duration::from_millis(30);
+
+#[test]
+fn odd_states_times_and_labels_do_no_harm() {
+    let bench = Bench::new(|state| {
+        // CRI-1.
+        state.sandbox("unknown", "s1").created_at = 0;
+        let container = state.container("a1");
+        container.state = cri::ContainerState::ContainerUnknown as i32;
+        (container.created_at, container.started_at) = (0, -5);
+        state.sandbox("times", "s2").created_at = i64::MAX;
+        let container = state.container("a2");
+        (container.created_at, container.started_at) = (i64::MIN, i64::MAX);
+        // Rule C.1.5: not the kubelet's.
+        state.sandbox("ours", "s3").labels.remove("io.kubernetes.pod.uid");
+        state.sandboxes.last_mut().unwrap().labels.insert("io.kubernetes.pod.uid".to_owned(), String::new());
+        // A state that does not exist yet, no metadata, no network.
+        let sandbox = state.sandbox("future", "s4");
+        (sandbox.metadata, sandbox.network) = (None, None);
+        let container = state.container("a4");
+        (container.metadata, container.state) = (None, 77);
+    });
+    let bench = bench.start(OFTEN);
+    bench.pods(&["unknown", "times", "ours", "future"]);
+    bench.wait_ready();
+    bench.wait_for("unknown", "Pending a:waiting() r0");
+    bench.wait_for("times", "Running a:running(a2) r0 ready");
+    bench.wait_for("ours", "Pending a:waiting(ContainerCreating) r0");
+    bench.wait_for("future", "Pending a:waiting() r0");
+    let json = |uid: &str| {
+        let record = bench.store.load().get(uid).cloned().unwrap();
+        format!("{:?}", <pods_api_proto::k8s::io::api::core::v1::Pod as prost::Message>::decode(record.pod()))
+    };
+    assert!(!json("unknown").contains("seconds: Some(0)"), "no time is 1970");
+}
+
+#[test]
+fn newest_of_two_sandboxes_counts_in_either_order() {
+    // CRI-2.
+    for is_reversed in [false, true] {
+        let bench = Bench::new(|state| {
+            state.sandbox("p", "old").state = cri::PodSandboxState::SandboxNotready as i32;
+            state.container("a0");
+            state.end("a0", 255, "Unknown");
+            state.sandbox("p", "new");
+            state.container("a1");
+            if is_reversed {
+                state.sandboxes.reverse();
+                state.containers.reverse();
+            }
+        });
+        let bench = bench.start(OFTEN);
+        bench.pods(&["p"]);
+        bench.wait_ready();
+        bench.wait_for("p", "Running a:running(a1) r1 ready last=255/Unknown");
+        assert_eq!(bench.store.load().len(), 1);
+    }
+}
+
+#[test]
+fn three_thousand_sandboxes_pass_in_one_message() {
+    // CRI-5: far over the 4 MiB of gRPC's default.
+    const PODS: usize = 3_000;
+    let bench = Bench::new(|state| {
+        for number in 0..PODS {
+            let sandbox = state.sandbox(&format!("p{number}"), &format!("s{number}"));
+            sandbox.annotations.insert("padding".to_owned(), "x".repeat(3_000));
+            state.container(&format!("a{number}"));
+        }
+    });
+    let start = Instant::now();
+    let bench = bench.start(NEVER);
+    let uids: Vec<String> = (0..PODS).map(|number| format!("p{number}")).collect();
+    bench.pods(&uids.iter().map(String::as_str).collect::<Vec<_>>());
+    eventually("3,000 pods", 3 * PATIENCE, || bench.store.readiness().is_ready().then_some(()));
+    for number in [0, 1_499, 2_999] {
+        bench.wait_for(&format!("p{number}"), &format!("Running a:running(a{number}) r0 ready"));
+    }
+    eprintln!("{PODS} sandboxes read in {:?}", start.elapsed());
+    // The list alone tells what changed: few reads, however many pods.
+    let status = bench.room.as_ref().unwrap().status().clone();
+    let reads = status.counts().reads;
+    bench.with(|state| state.end("a7", 1, "Error"));
+    bench.room.as_ref().unwrap().hints().look_at("unheard of".into());
+    bench.wait_for("p7", "Running a:1/Error(a7) r0");
+    assert!(status.counts().reads - reads < 10, "{} reads for one change", status.counts().reads - reads);
+}
+
+#[test]
+fn failing_call_leaves_one_pod_as_it_was_and_the_others_alone() {
+    // Rule C.2.3.
+    let bench = Bench::new(|state| {
+        for (uid, id) in [("p", "a0"), ("q", "b0")] {
+            state.sandbox(uid, &format!("sandbox-{uid}"));
+            state.container(id);
+        }
+    });
+    let bench = bench.start(OFTEN);
+    bench.pods(&["p", "q"]);
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    bench.wait_for("q", "Running a:running(b0) r0 ready");
+    bench.with(|state| {
+        state.faults.insert("ContainerStatus a0".to_owned(), Fault::Error(Code::Internal));
+        state.end("a0", 1, "Error");
+        state.end("b0", 1, "Error");
+    });
+    bench.wait_for("q", "Running a:1/Error(b0) r0");
+    assert_eq!(bench.shown("p"), "Running a:running(a0) r0 ready");
+    let status = bench.room.as_ref().unwrap().status().clone();
+    eventually("failures", PATIENCE, || (status.counts().failures >= 2).then_some(()));
+    assert_eq!(status.counts().sessions, 1, "one call's failure is not the connection's");
+    bench.with(|state| state.faults.clear());
+    bench.wait_for("p", "Running a:1/Error(a0) r0");
+}
+
+#[test]
+fn hanging_calls_hold_up_nothing_else() {
+    let bench = Bench::new(|state| {
+        for (uid, id) in [("p", "a0"), ("q", "b0")] {
+            state.sandbox(uid, &format!("sandbox-{uid}"));
+            state.container(id);
+        }
+        // From the first pass on, one container's status hangs.
+        state.faults.insert("ContainerStatus a0".to_owned(), Fault::Hang);
+    });
+    let bench = bench.start(OFTEN);
+    bench.pods(&["p", "q"]);
+    bench.wait_ready();
+    bench.wait_for("q", "Running a:running(b0) r0 ready");
+    assert_eq!(bench.shown("p"), "", "not read yet: the source's own status, and there is none");
+    // Now every list hangs too: events and reads go on.
+    bench.wait_for_events();
+    bench.with(|state| {
+        state.faults.insert("ListPodSandbox".to_owned(), Fault::Hang);
+    });
+    let start = Instant::now();
+    bench.with(|state| {
+        state.end("b0", 2, "Error");
+        state.send_exit("b0", "b0", 2);
+    });
+    bench.wait_for("q", "Running a:2/(b0) r0");
+    assert!(start.elapsed() < DEADLINE, "the event waited for a hanging call");
+    bench.with(|state| state.faults.clear());
+    bench.wait_for("q", "Running a:2/Error(b0) r0");
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+}
+
+#[test]
+fn runtime_that_goes_away_changes_nothing_until_it_is_back() {
+    let mut bench = Bench::new(|state| {
+        state.sandbox("p", "s");
+        state.container("a0");
+        state.sandbox("q", "t");
+        state.container("b0");
+    })
+    .start(OFTEN);
+    bench.pods(&["p", "q"]);
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    bench.wait_for("q", "Running a:running(b0) r0 ready");
+    let status = bench.room.as_ref().unwrap().status().clone();
+    for round in 1..=3_u64 {
+        let told = bench.history("p").len();
+        bench.kill_runtime();
+        eventually("the loss to be noticed", PATIENCE, || status.report().runtime.is_none().then_some(()));
+        assert_eq!(
+            (bench.shown("p").as_str(), bench.history("p").len()),
+            ("Running a:running(a0) r0 ready", told)
+        );
+        assert!(bench.store.readiness().is_ready(), "ready once, ready for ever");
+        bench.with(|state| {
+            state.end(&format!("b{}", round - 1), 1, "Error");
+            state.container(&format!("b{round}"));
+        });
+        bench.start_runtime();
+        bench.wait_for("q", &format!("Running a:running(b{round}) r{round} ready last=1/Error"));
+        assert_eq!(bench.history("p").len(), told, "nothing false was told of p");
+        assert_eq!(status.counts().sessions, round + 1);
+    }
+    // A pod that ended meanwhile is found to be gone.
+    bench.pods(&["p"]);
+    bench.kill_runtime();
+    bench.with(|state| state.remove("q"));
+    bench.start_runtime();
+    bench.wait_for("q", "none");
+}
+
+#[test]
+fn without_a_runtime_nothing_is_ready() {
+    let mut bench = Bench::new(|_| {});
+    bench.kill_runtime();
+    let mut bench = bench.start(OFTEN);
+    bench.pods(&["p"]);
+    let status = bench.room.as_ref().unwrap().status().clone();
+    let error = eventually("an error", PATIENCE, || status.report().error);
+    assert!(error.contains("cannot connect to"), "{error}");
+    assert!(!bench.store.readiness().is_ready());
+    assert_eq!(bench.store.readiness().waiting_for(), ["cri"]);
+    bench.start_runtime();
+    bench.wait_ready();
+    bench.wait_for("p", "Pending a:waiting(ContainerCreating) r0");
+}
