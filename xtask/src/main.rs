@@ -5,6 +5,7 @@
 // A command-line tool talks to its user on stdout and stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod check;
 mod run;
 mod setup;
@@ -33,6 +34,8 @@ enum Command {
     Test(test::Arguments),
     /// Checks formatting, lints and dependencies.
     Check(check::Arguments),
+    /// Measures pods-api beside other servers and checks its budgets.
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::execute(&arguments),
         Command::Test(arguments) => test::execute(&arguments),
         Command::Check(arguments) => check::execute(&arguments),
+        Command::Bench(arguments) => bench::execute(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -1,0 +1,166 @@
+//! Budgets: the ratios and growth exponents that a run must keep.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+use super::model::Run;
+use super::text::significant;
+
+/// The contents of a budget file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Budgets {
+    #[serde(default)]
+    ratio: Vec<RatioBudget>,
+    #[serde(default)]
+    growth: Vec<GrowthBudget>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RatioBudget {
+    workload: String,
+    of: String,
+    to: String,
+    figure: String,
+    at_most: f64,
+    /// What the budget protects.
+    why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrowthBudget {
+    figure: String,
+    exponent_at_most: f64,
+    why: String,
+}
+
+/// How a run stands to one budget.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Finding {
+    pub(crate) budget: String,
+    pub(crate) measured: String,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Kept,
+    /// The median is above the budget, but not every round: the machine is too noisy to tell.
+    Unclear,
+    Missed,
+    /// The run did not include it.
+    Unmeasured,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Kept => "kept",
+            Self::Unclear => "unclear",
+            Self::Missed => "MISSED",
+            Self::Unmeasured => "not measured",
+        })
+    }
+}
+
+impl Budgets {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("decoding {}", path.display()))
+    }
+
+    /// Holds a run against every budget.
+    pub(crate) fn check(&self, run: &Run) -> Vec<Finding> {
+        let ratios = self.ratio.iter().map(|budget| budget.check(run));
+        let growths = self.growth.iter().map(|budget| budget.check(run));
+        ratios.chain(growths).collect()
+    }
+}
+
+impl RatioBudget {
+    fn check(&self, run: &Run) -> Finding {
+        let Self { workload, of, to, figure, at_most, why } = self;
+        let budget = format!("{workload}: {figure} of {of} over {to} at most {at_most} ({why})");
+        let Some(ratio) = run.ratio(workload, of, to, figure) else {
+            return Finding { budget, measured: String::new(), outcome: Outcome::Unmeasured };
+        };
+        let spread = ratio.spread;
+        let measured = [spread.median, spread.min, spread.max].map(significant);
+        let outcome = match spread.median <= *at_most {
+            true => Outcome::Kept,
+            false if spread.min <= *at_most => Outcome::Unclear,
+            false => Outcome::Missed,
+        };
+        let [median, min, max] = measured;
+        Finding { budget, measured: format!("{median} ({min} to {max})"), outcome }
+    }
+}
+
+impl GrowthBudget {
+    fn check(&self, run: &Run) -> Finding {
+        let Self { figure, exponent_at_most, why } = self;
+        let budget = format!("growth of {figure}: exponent at most {exponent_at_most} ({why})");
+        let Some(fit) = run.growth(figure) else {
+            return Finding { budget, measured: String::new(), outcome: Outcome::Unmeasured };
+        };
+        let outcome = if fit.exponent <= *exponent_at_most { Outcome::Kept } else { Outcome::Missed };
+        Finding { budget, measured: significant(fit.exponent), outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::tests::example;
+
+    fn outcomes(budgets: &str) -> Vec<Outcome> {
+        let budgets: Budgets = toml::from_str(budgets).unwrap();
+        budgets.check(&example(20.0)).into_iter().map(|finding| finding.outcome).collect()
+    }
+
+    fn ratio(workload: &str, at_most: f64) -> String {
+        format!(
+            "[[ratio]]\nworkload='{workload}'\nof='pods-api'\nto='floor'\nfigure='cpu'\nat_most={at_most}\nwhy='w'\n"
+        )
+    }
+
+    #[test]
+    fn ratio_is_held_against_median_and_range() {
+        // The example's ratio is 1.25, from 1.2 to 1.3.
+        assert_eq!(outcomes(&ratio("get-1x1", 1.26)), [Outcome::Kept]);
+        assert_eq!(outcomes(&ratio("get-1x1", 1.21)), [Outcome::Unclear]);
+        assert_eq!(outcomes(&ratio("get-1x1", 1.19)), [Outcome::Missed]);
+        assert_eq!(outcomes(&ratio("list", 9.0)), [Outcome::Unmeasured]);
+    }
+
+    #[test]
+    fn growth_is_held_against_its_exponent() {
+        let growth =
+            |most: f64| format!("[[growth]]\nfigure='list CPU µs'\nexponent_at_most={most}\nwhy='w'\n");
+        assert_eq!(outcomes(&growth(1.1)), [Outcome::Kept]);
+        assert_eq!(outcomes(&growth(0.9)), [Outcome::Missed]);
+    }
+
+    #[test]
+    fn misspelt_budget_is_refused() {
+        assert!(toml::from_str::<Budgets>("[[ratios]]\n").is_err());
+    }
+
+    #[test]
+    fn budgets_of_the_project_are_readable_and_name_real_workloads() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("budgets.toml");
+        let budgets = Budgets::read(&path).unwrap();
+        let workloads: Vec<&str> =
+            crate::compare::Workload::all().iter().map(|workload| workload.id()).collect();
+        assert!(!budgets.ratio.is_empty() && !budgets.growth.is_empty());
+        for budget in &budgets.ratio {
+            assert!(workloads.contains(&budget.workload.as_str()), "{}", budget.workload);
+            assert!(["cpu", "p50", "p99"].contains(&budget.figure.as_str()), "{}", budget.figure);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `cargo xtask bench`: pods-api beside other servers in interleaved runs, its growth, and its budgets.
+//!
+//! The result is kept under bench/results/ with the facts of the machine; ratios within a run are what counts.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use crate::setup::{self, Scope};
+use crate::shell::{cargo, exit_code, in_root, root, run, status, target};
+
+/// The arguments of `cargo xtask bench`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Measure in two minutes what otherwise takes ten; enough to see a large change, not to publish.
+    #[arg(long)]
+    quick: bool,
+    /// Directory of an older result to compare with.
+    #[arg(long, value_name = "DIR")]
+    against: Option<PathBuf>,
+    /// Keep results below this directory.
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    results: PathBuf,
+}
+
+/// Builds, measures, reports; the status is that of the budgets.
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
+    setup::ensure(Scope::Bench)?;
+    run(cargo().args(["build", "--release", "--package", "pods-api", "--package", "pods-bench"]))?;
+    let started = SystemTime::now();
+    for experiment in ["compare", "density"] {
+        let mut command = bench();
+        command.arg(experiment).arg("--ours").arg(target().join("release/pods-api"));
+        command.arg("--results").arg(&arguments.results);
+        if arguments.quick {
+            command.arg("--quick");
+        }
+        run(&mut command)?;
+    }
+    let mut report = bench();
+    report.arg("report").arg(newest(&root().join(&arguments.results), started)?);
+    report.args(["--budgets", "bench/budgets.toml"]);
+    if let Some(old) = &arguments.against {
+        report.arg("--against").arg(old);
+    }
+    Ok(exit_code(status(&mut report)?))
+}
+
+fn bench() -> Command {
+    in_root(target().join("release/pods-bench"))
+}
+
+/// The result that was written since `started`.
+fn newest(results: &Path, started: SystemTime) -> Result<PathBuf> {
+    let mut newest = None;
+    for entry in std::fs::read_dir(results).with_context(|| format!("reading {}", results.display()))? {
+        let directory = entry?.path();
+        let Ok(metadata) = std::fs::metadata(directory.join("run.json")) else { continue };
+        let written = metadata.modified()?;
+        if written >= started && newest.as_ref().is_none_or(|(when, _)| *when < written) {
+            newest = Some((written, directory));
+        }
+    }
+    let (_, directory) = newest.context("the bench has kept no result")?;
+    Ok(directory)
+}
