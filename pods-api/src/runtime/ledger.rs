@@ -44,6 +44,11 @@ struct PodState {
     listed: ListedPod,
     /// `None` until it could be read once.
     view: Option<RuntimePod>,
+    /// What a full list has of it and when that was asked for, if nothing has been heard since: spares the read a list
+    /// of its own, which costs the runtime a pass over everything that it has.
+    fresh: Option<(Instant, ListedPod)>,
+    /// Whether it is to be read whatever the list says.
+    is_suspect: bool,
     /// Whether someone waits for a fresh answer, be it the same as before.
     is_forced: bool,
     failures: u32,
@@ -84,7 +89,7 @@ pub(super) struct Ledger {
     exits: HashMap<ContainerId, (Exit, Instant)>,
     awaited: HashMap<ContainerId, Awaited>,
     timers: BTreeSet<(Instant, PodUid)>,
-    pub(super) queue: ReadQueue,
+    queue: ReadQueue,
     is_relist_wanted: bool,
     /// Pods of the first list that have not been tried yet; `None` before it and after the first pass.
     first_pass: Option<HashSet<PodUid>>,
@@ -100,7 +105,8 @@ impl Ledger {
                 continue;
             }
             let is_stale = state.began().is_none_or(|read| began.duration_since(read) >= REFRESH);
-            if is_stale || state.listed != *listed {
+            if is_stale || state.is_suspect || state.listed != *listed {
+                state.fresh = Some((began, listed.clone()));
                 self.queue.push(uid.clone());
             }
             for id in ids(listed) {
@@ -150,7 +156,7 @@ impl Ledger {
         self.queue.finish(uid);
         self.note_tried(uid);
         let state = self.pods.entry(uid.clone()).or_default();
-        state.failures = 0;
+        (state.failures, state.is_suspect) = (0, false);
         if state.began().is_some_and(|newer| newer > began) {
             return None;
         }
@@ -270,7 +276,7 @@ impl Ledger {
     /// Reads the pod of a container or sandbox as soon as possible; lists all if that is not known.
     pub(super) fn look_at(&mut self, id: &ContainerId) {
         match self.owners.get(id) {
-            Some(uid) => self.queue.push(uid.clone()),
+            Some(uid) => Self::wish(&mut self.queue, &mut self.pods, uid),
             None => self.is_relist_wanted = true,
         }
     }
@@ -278,13 +284,28 @@ impl Ledger {
     /// Reads a pod as soon as possible, and reports it even if nothing has changed.
     pub(super) fn force(&mut self, uid: PodUid) {
         self.pods.entry(uid.clone()).or_default().is_forced = true;
-        self.queue.push(uid);
+        Self::wish(&mut self.queue, &mut self.pods, &uid);
     }
 
-    /// Reads every pod anew: the runtime may have been another one in between.
+    /// Wishes for a read for a reason that a list asked for before cannot know of.
+    fn wish(queue: &mut ReadQueue, pods: &mut HashMap<PodUid, PodState>, uid: &PodUid) {
+        if let Some(state) = pods.get_mut(uid) {
+            state.fresh = None;
+        }
+        queue.push(uid.clone());
+    }
+
+    /// The next pod to read, if another read may begin; with what a list has of it, and when that was asked for.
+    pub(super) fn next_read(&mut self) -> Option<(PodUid, Option<(Instant, ListedPod)>)> {
+        let uid = self.queue.next()?;
+        let fresh = self.pods.get_mut(&uid).and_then(|state| state.fresh.take());
+        Some((uid, fresh))
+    }
+
+    /// Reads every pod anew with the next list: the runtime may have been another one in between.
     pub(super) fn start_over(&mut self) {
         self.queue.abandon();
-        self.pods.keys().for_each(|uid| self.queue.push(uid.clone()));
+        self.pods.values_mut().for_each(|state| state.is_suspect = true);
         self.awaited.clear();
         self.is_relist_wanted = true;
     }
@@ -297,7 +318,7 @@ impl Ledger {
                 break;
             }
             if self.pods.contains_key(&uid) {
-                self.queue.push(uid);
+                Self::wish(&mut self.queue, &mut self.pods, &uid);
             }
         }
         self.exits.retain(|_, (_, at)| now.duration_since(*at) <= 2 * SETTLE);

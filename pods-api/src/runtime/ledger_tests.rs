@@ -41,7 +41,7 @@ impl Bench {
 
     /// What is to be read, in order.
     fn wanted(&mut self) -> Vec<String> {
-        std::iter::from_fn(|| self.ledger.queue.next()).map(|uid| uid.to_string()).collect()
+        std::iter::from_fn(|| self.ledger.next_read()).map(|(uid, _)| uid.to_string()).collect()
     }
 
     /// Lists and reads one pod, so that it is known.
@@ -332,9 +332,12 @@ fn new_session_reads_everything_anew() {
     assert_eq!(bench.wanted(), ["p"], "a read that will never come back");
     bench.ledger.start_over();
     assert!(bench.ledger.take_relist_wish());
-    assert_eq!(bench.wanted(), ["p"]);
     let now = bench.now;
+    bench.list(&[("p", &runs())], now);
+    assert_eq!(bench.wanted(), ["p"]);
     assert!(bench.read("p", &runs(), now).is_none(), "and tells only what differs");
+    bench.list(&[("p", &runs())], now + MS);
+    assert_eq!(bench.wanted(), [] as [&str; 0]);
 }
 
 #[test]
@@ -357,4 +360,18 @@ fn container_that_is_not_started_is_looked_at_until_it_is() {
     let now = bench.now;
     bench.read("p", &runs(), now);
     assert_eq!(bench.ledger.next_due(), None);
+}
+
+#[test]
+fn list_spares_the_read_its_own_unless_something_was_heard_since() {
+    let mut bench = Bench::new();
+    let now = bench.now;
+    bench.list(&[("p", &runs())], now);
+    assert!(
+        matches!(bench.ledger.next_read(), Some((_, Some((began, listed)))) if began == now && listed == self::listed(&runs()))
+    );
+    bench.read("p", &runs(), now);
+    bench.list(&[("p", &ended(""))], now + MS);
+    bench.ledger.look_at(&"a0".into());
+    assert!(matches!(bench.ledger.next_read(), Some((_, None))));
 }

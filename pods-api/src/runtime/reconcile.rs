@@ -248,9 +248,9 @@ impl<S: FnMut(Update)> Reconciler<S> {
             run.begin_list(now);
         }
         // Before the first list there is nothing to tell a new pod from a known one by: it comes at once.
-        while let Some(uid) = self.ledger.queue.next() {
+        while let Some((uid, listed)) = self.ledger.next_read() {
             self.status.count_read();
-            run.begin_read(uid, now);
+            run.begin_read(uid, listed, now);
         }
         if !self.has_told_all {
             self.tell_all(run, now);
@@ -393,16 +393,21 @@ impl Run {
         self.tasks.spawn(async move { Answer::List(now, session.list().await) });
     }
 
-    fn begin_read(&mut self, uid: PodUid, now: Instant) {
+    /// Reads one pod. With what a full list has of it, the answer is as old as that list.
+    fn begin_read(&mut self, uid: PodUid, listed: Option<(Instant, ListedPod)>, now: Instant) {
         let session = self.session.clone();
+        let began = listed.as_ref().map_or(now, |(began, _)| *began);
         self.tasks.spawn(async move {
             let read = async {
-                let listed = session.list_pod(&uid).await?;
+                let listed = match listed {
+                    Some((_, listed)) => listed,
+                    None => session.list_pod(&uid).await?,
+                };
                 let read = session.read(&listed).await?;
                 Ok((listed, read))
             };
             let answer = read.await;
-            Answer::Read(uid, now, answer)
+            Answer::Read(uid, began, answer)
         });
     }
 

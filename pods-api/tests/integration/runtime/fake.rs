@@ -40,15 +40,22 @@ pub(crate) struct State {
     pub(crate) calls: BTreeMap<&'static str, u64>,
     pub(crate) has_native_events: bool,
     pub(crate) has_cri_events: bool,
+    made: HashMap<String, u32>,
     native: Vec<mpsc::Sender<Result<events::Envelope, Status>>>,
     cri: Vec<mpsc::Sender<Result<cri::ContainerEventResponse, Status>>>,
 }
 
 impl State {
+    /// How many of that name were made before.
+    fn next_attempt(&mut self, of: &str) -> u32 {
+        let made = self.made.entry(of.to_owned()).or_default();
+        *made += 1;
+        *made - 1
+    }
+
     /// Adds a ready sandbox of a pod.
     pub(crate) fn sandbox(&mut self, uid: &str, id: &str) -> &mut cri::PodSandboxStatus {
-        let attempt =
-            self.sandboxes.iter().filter(|other| other.labels["io.kubernetes.pod.uid"] == uid).count() as u32;
+        let attempt = self.next_attempt(uid);
         self.sandboxes.push(cri::PodSandboxStatus {
             id: id.to_owned(),
             metadata: Some(cri::PodSandboxMetadata { uid: uid.to_owned(), attempt, ..Default::default() }),
@@ -66,9 +73,9 @@ impl State {
     /// Adds a running container named `a` to the sandbox added last.
     pub(crate) fn container(&mut self, id: &str) -> &mut cri::ContainerStatus {
         let sandbox = self.sandboxes.last().unwrap();
-        let mut labels = sandbox.labels.clone();
+        let (sandbox, mut labels) = (sandbox.id.clone(), sandbox.labels.clone());
+        let attempt = self.next_attempt(&format!("{}/a", labels["io.kubernetes.pod.uid"]));
         labels.insert("io.kubernetes.container.name".to_owned(), "a".to_owned());
-        let attempt = self.containers.iter().filter(|(_, other)| other.labels == labels).count() as u32;
         let created_at = 1_700_000_000_000_000_000 + i64::from(attempt) * 1_000_000_000;
         let status = cri::ContainerStatus {
             id: id.to_owned(),
@@ -79,7 +86,7 @@ impl State {
             labels,
             ..Default::default()
         };
-        self.containers.push((sandbox.id.clone(), status));
+        self.containers.push((sandbox, status));
         &mut self.containers.last_mut().unwrap().1
     }
 

@@ -206,7 +206,9 @@ fn without_a_runtime_nothing_is_ready() {
     let error = eventually("an error", PATIENCE, || status.report().error);
     assert!(error.contains("cannot connect to"), "{error}");
     assert!(!bench.store.readiness().is_ready());
-    assert_eq!(bench.store.readiness().waiting_for(), ["cri"]);
+    eventually("nothing but the runtime to be missing", PATIENCE, || {
+        (bench.store.readiness().waiting_for() == ["cri"]).then_some(())
+    });
     bench.start_runtime();
     bench.wait_ready();
     bench.wait_for("p", "Pending a:waiting(ContainerCreating) r0");
