@@ -1,6 +1,7 @@
 //! What can go wrong for a client command, each with what to do next.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ pub(super) enum Error {
     WatchEnded(Box<Status>),
     #[error("the watch ended: the server closed it without saying why")]
     WatchClosed,
+    #[error("no answer from the admin listener at {address}\nis the server running, and with this --admin?")]
+    Admin { address: SocketAddr, source: io::Error },
+    #[error("the server is not ready")]
+    NotReady,
     #[error("the server sent a pod that does not decode")]
     Decode(#[from] prost::DecodeError),
     #[error("the server sent a pod that cannot be shown")]

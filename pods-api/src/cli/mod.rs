@@ -1,8 +1,9 @@
-//! The client commands: `get pods`, `lookup` and their output. They talk to any server of the Pods API, the
+//! The client commands: `get pods`, `lookup`, `doctor` and their output. They talk to any server of the Pods API, the
 //! kubelet's included (`lookup` is ours alone), on one connection and one thread, and end with it.
 
 mod columns;
 mod connect;
+mod doctor;
 mod error;
 mod get;
 mod lookup;
@@ -26,6 +27,8 @@ pub enum Command {
     Get(get::Get),
     /// Find one pod by its UID, name or address
     Lookup(lookup::Lookup),
+    /// Tell whether the server on this machine is well
+    Doctor(doctor::Doctor),
     /// Print a completion script for a shell
     Completion {
         /// The shell to complete in
@@ -48,6 +51,7 @@ pub fn run(command: Command, program: impl FnOnce() -> clap::Command) -> ExitCod
     let outcome = match command {
         Command::Get(get) => in_runtime(get.run()),
         Command::Lookup(lookup) => in_runtime(lookup.run()),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Completion { shell } => {
             // Generated in memory first: clap_complete panics when its writer fails.
             let mut script = Vec::new();

@@ -282,9 +282,9 @@ impl Ledger {
     }
 
     /// Reads a pod as soon as possible, and reports it even if nothing has changed.
-    pub(super) fn force(&mut self, uid: PodUid) {
+    pub(super) fn force(&mut self, uid: &PodUid) {
         self.pods.entry(uid.clone()).or_default().is_forced = true;
-        Self::wish(&mut self.queue, &mut self.pods, &uid);
+        Self::wish(&mut self.queue, &mut self.pods, uid);
     }
 
     /// Wishes for a read for a reason that a list asked for before cannot know of.

@@ -315,8 +315,8 @@ fn read_under_way_cannot_bring_a_gone_pod_back() {
 fn forced_pod_is_told_again_though_nothing_changed() {
     let mut bench = Bench::new();
     bench.know("p", &runs());
-    bench.ledger.force("p".into());
-    bench.ledger.force("nothing there".into());
+    bench.ledger.force(&"p".into());
+    bench.ledger.force(&"nothing there".into());
     assert_eq!(bench.wanted(), ["nothing there", "p"]);
     let now = bench.now;
     assert!(bench.read("p", &runs(), now).is_some());

@@ -339,7 +339,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
     fn take_hint(&mut self, hint: Hint) {
         match hint {
             Hint::Container(id) => self.ledger.look_at(&id),
-            Hint::Pod(uid) => self.ledger.force(uid),
+            Hint::Pod(uid) => self.ledger.force(&uid),
         }
     }
 

@@ -226,3 +226,32 @@ fn completion_scripts_know_the_commands() {
         assert!(script.contains("lookup") && script.contains("serve"), "{shell}: {script}");
     }
 }
+
+#[test]
+fn doctor_tells_what_a_server_waits_for() {
+    let server = serving_web();
+    let ask = |server: &Server| {
+        let admin = server.admin().expect("the admin address is logged").to_string();
+        binary().args(["doctor", "--admin", &admin]).output().unwrap()
+    };
+    let text = succeed(binary().args(["doctor", "--admin", &server.admin().unwrap().to_string()]));
+    assert!(
+        text.contains("[+]source/manifest ok") && text.contains("no container runtime is asked"),
+        "{text}"
+    );
+
+    let waiting = Setup::new().argument("--cri-socket=/no/such/runtime.sock").spawn();
+    eventually("the admin listener", PATIENCE, || waiting.admin());
+    eventually("the runtime to be missed", PATIENCE, || {
+        let output = ask(&waiting);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let is_told = text.contains("[-]source/cri failed: no runtime answers")
+            && text.contains("cannot connect to /no/such/runtime.sock");
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(1), "error: the server is not ready\n"));
+        is_told.then_some(())
+    });
+
+    let nobody = binary().args(["doctor", "--admin", "127.0.0.1:1"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(stderr(&nobody).contains("is the server running"), "{}", stderr(&nobody));
+}
