@@ -44,6 +44,8 @@ pub(super) enum Error {
     Decode(#[from] prost::DecodeError),
     #[error("the server sent a pod that cannot be shown")]
     Show(#[from] crate::wire::DecodeError),
+    #[error("--fields cuts pods that are printed whole; add -o json or -o yaml")]
+    FieldsNeedWholePods,
     #[error("writing the output")]
     Output(#[from] io::Error),
 }

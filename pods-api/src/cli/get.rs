@@ -1,6 +1,6 @@
 //! `get pods`: the pods of the node, once or with every change.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
@@ -10,10 +10,23 @@ use pods_api_proto::v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchP
 use prost::Message as _;
 use tonic::transport::Channel;
 
+use crate::pod::{Namespace, Selector};
+use crate::wire::{Mask, MaskError};
+
 use super::connect::{MESSAGE_LIMIT, connect};
 use super::error::Error;
 use super::output::{Format, Printer};
 use super::{Target, columns::Row};
+
+/// What the columns are made of: 300 bytes of a pod of 6 kB.
+const COLUMN_FIELDS: &str = "metadata.name,metadata.namespace,metadata.uid,metadata.creationTimestamp,\
+    metadata.deletionTimestamp,metadata.annotations.`kubernetes.io/config.seen`,spec.nodeName,spec.containers.name,\
+    spec.initContainers.name,spec.initContainers.restartPolicy,status.phase,status.reason,status.startTime,\
+    status.podIP,status.conditions.type,status.conditions.status,\
+    status.containerStatuses.name,status.containerStatuses.ready,status.containerStatuses.restartCount,\
+    status.containerStatuses.state,status.containerStatuses.lastState,status.initContainerStatuses.name,\
+    status.initContainerStatuses.ready,status.initContainerStatuses.started,status.initContainerStatuses.restartCount,\
+    status.initContainerStatuses.state,status.initContainerStatuses.lastState";
 
 /// The arguments of `get`.
 #[derive(Debug, Args)]
@@ -42,6 +55,12 @@ struct Pods {
     /// Pods of every namespace
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+    /// Pods whose labels match, e.g. `app=web,tier!=db` or `app in (a,b)`
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = Selector::parse, conflicts_with = "uid")]
+    selector: Option<Selector>,
+    /// Only these fields, with -o json or yaml, e.g. `metadata.name,status.podIPs`
+    #[arg(long, value_name = "PATHS", value_parser = parse_fields)]
+    fields: Option<String>,
     /// How to print them; with --watch, json is one event per line
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -60,15 +79,18 @@ impl Get {
 
 impl Pods {
     async fn run(self, mut client: PodsClient<Channel>) -> Result<(), Error> {
-        if let Some(uid) = self.uid {
-            let response = client.get_pod(GetPodRequest { pod_uid: uid }).await?.into_inner();
+        if self.fields.is_some() && !self.output.is_whole() {
+            return Err(Error::FieldsNeedWholePods);
+        }
+        if let Some(uid) = self.uid.clone() {
+            let response = client.get_pod(self.request(GetPodRequest { pod_uid: uid })).await?.into_inner();
             return Printer::new(self.output, true).single(&Seen::read(response.pod)?);
         }
         let printer = Printer::new(self.output, self.all_namespaces);
         if self.watch {
             return self.watch(client, printer).await;
         }
-        let response = client.list_pods(ListPodsRequest {}).await?.into_inner();
+        let response = client.list_pods(self.request(ListPodsRequest {})).await?.into_inner();
         let mut pods = response.pods.into_iter().map(Seen::read).collect::<Result<Vec<_>, _>>()?;
         pods.retain(|pod| self.selects(pod));
         // The server's order is that of the UIDs; people look for names.
@@ -80,7 +102,7 @@ impl Pods {
     }
 
     async fn watch(&self, mut client: PodsClient<Channel>, mut printer: Printer) -> Result<(), Error> {
-        let mut events = client.watch_pods(WatchPodsRequest {}).await?.into_inner();
+        let mut events = client.watch_pods(self.request(WatchPodsRequest {})).await?.into_inner();
         // DELETED names the pod and no more: its last row is shown.
         let mut known: HashMap<String, Row> = HashMap::new();
         let mut first = Some(Vec::new());
@@ -108,23 +130,58 @@ impl Pods {
     fn read(&self, event: WatchPodsEvent, known: &mut HashMap<String, Row>) -> Result<Option<Seen>, Error> {
         let kind = event.r#type();
         let mut seen = Seen::read(event.pod)?;
-        if !self.selects(&seen) {
-            return Ok(None);
-        }
         let uid = seen.row.uid.clone();
         if kind == EventType::Deleted {
-            if let Some(last) = known.remove(&uid) {
-                seen.row = last;
-            }
+            // What was not shown need not be forgotten.
+            let Some(last) = known.remove(&uid) else { return Ok(None) };
+            seen.row = last;
             "Deleted".clone_into(&mut seen.row.status);
-        } else {
+        } else if self.selects(&seen) {
             known.insert(uid, seen.row.clone());
+        } else {
+            return Ok(None);
         }
         Ok(Some(seen))
     }
 
+    /// A request with the metadata by which the server sends no more than is shown. The kubelet's server knows none
+    /// of it and sends everything, so what is to be left out is left out here too.
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        let mut set = |name: &'static str, value: &str| {
+            // Masks and selectors that parse are ASCII; a namespace that is not is no pod's.
+            if let Ok(value) = value.parse() {
+                request.metadata_mut().insert(name, value);
+            }
+        };
+        match &self.fields {
+            Some(fields) => set("x-kubernetes-fieldmask", fields),
+            None if self.output.is_whole() => {}
+            None if self.selector.is_some() => {
+                set("x-kubernetes-fieldmask", &format!("{COLUMN_FIELDS},metadata.labels"))
+            }
+            None => set("x-kubernetes-fieldmask", COLUMN_FIELDS),
+        }
+        if self.uid.is_none() && !self.all_namespaces {
+            set("x-pods-api-namespace", &self.namespace);
+        }
+        if let Some(selector) = &self.selector {
+            set("x-pods-api-labels", &selector.to_string());
+        }
+        request
+    }
+
     fn selects(&self, pod: &Seen) -> bool {
-        self.all_namespaces || pod.row.namespace == self.namespace
+        // Under --fields only the server sees what it selects by.
+        let is_cut = self.fields.is_some();
+        let in_namespace = self.all_namespaces || is_cut || pod.row.namespace == self.namespace;
+        let has_labels = self.selector.as_ref().is_none_or(|selector| {
+            is_cut
+                || selector.matches(&Namespace::from(&*pod.row.namespace), |key| {
+                    pod.labels.get(key).map(String::as_str)
+                })
+        });
+        in_namespace && has_labels
     }
 
     fn nothing_found(&self) -> String {
@@ -140,16 +197,32 @@ impl Pods {
 pub(super) struct Seen {
     pub(super) bytes: bytes::Bytes,
     pub(super) row: Row,
+    labels: BTreeMap<String, String>,
 }
 
 impl Seen {
     pub(super) fn read(bytes: bytes::Bytes) -> Result<Self, Error> {
         let pod = Pod::decode(bytes.clone())?;
-        Ok(Self { bytes, row: Row::of(&pod, now()) })
+        let row = Row::of(&pod, now());
+        Ok(Self { bytes, row, labels: pod.metadata.unwrap_or_default().labels.into_iter().collect() })
     }
+}
+
+fn parse_fields(text: &str) -> Result<String, MaskError> {
+    Mask::parse(text).map(|_| text.to_owned())
 }
 
 fn now() -> i64 {
     // A clock before 1970 makes every age 0, as it should.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_the_columns_are_fields_of_a_pod() {
+        assert!(!Mask::parse(COLUMN_FIELDS).unwrap().is_all());
+    }
 }

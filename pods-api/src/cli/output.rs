@@ -28,6 +28,11 @@ pub(super) enum Format {
 }
 
 impl Format {
+    /// Whether whole pods are printed, and not only what identifies them.
+    pub(super) fn is_whole(self) -> bool {
+        matches!(self, Self::Json | Self::Yaml)
+    }
+
     pub(super) fn is_table(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }

@@ -72,6 +72,30 @@ fn get_pods_prints_whole_pods_for_programs() {
 }
 
 #[test]
+fn get_pods_asks_for_what_it_shows() {
+    let server = serving_web();
+    let shown =
+        succeed(&mut server.client_command(&["get", "pods", "-A", "-l", "version in (1,2)", "-o", "name"]));
+    assert_eq!(shown, "pod/web-node-1\n");
+    let hidden = succeed(&mut server.client_command(&["get", "pods", "-A", "-l", "version=3", "-o", "name"]));
+    assert_eq!(hidden, "");
+    let fields =
+        ["get", "pods", "-n", "shop", "-o", "json", "--fields", "metadata.name,spec.containers.image"];
+    let list = json(&succeed(&mut server.client_command(&fields)));
+    let pod = &list["items"][0];
+    assert_eq!(pod["metadata"], serde_json::json!({"name": "web-node-1"}));
+    assert_eq!(pod["spec"]["containers"][0]["image"], "registry.example/main:1");
+    for (arguments, expected) in [
+        (&["--fields", "spec.nope", "-o", "json"][..], "spec.nope"),
+        (&["--fields", "spec"], "add -o json"),
+        (&["-l", "app in b"], "expected `(`"),
+    ] {
+        let output = server.client(&[&["get", "pods"], arguments].concat());
+        assert!(!output.status.success() && stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn get_pods_of_an_unknown_uid_fails_with_the_servers_words() {
     let output = serving_web().client(&["get", "pods", "no-such-uid"]);
     assert_eq!(output.status.code(), Some(1));
