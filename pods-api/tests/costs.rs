@@ -3,6 +3,7 @@
 //! A connection is driven without a socket, so that nothing but our own work is counted. Instructions are counted by
 //! callgrind on the test profile: they say nothing about speed, but when they change, the work has changed. System
 //! calls are counted by the integration tests, on the running server.
+#![allow(clippy::unwrap_used, reason = "a test, helpers included")]
 
 use pods_api::grpc::{Connection, Limits, RequestCounters, Scope, Server, Shared};
 use pods_api::http2::hpack::Encoder;

@@ -158,7 +158,7 @@ impl Pods {
             Some(fields) => set("x-kubernetes-fieldmask", fields),
             None if self.output.is_whole() => {}
             None if self.selector.is_some() => {
-                set("x-kubernetes-fieldmask", &format!("{COLUMN_FIELDS},metadata.labels"))
+                set("x-kubernetes-fieldmask", &format!("{COLUMN_FIELDS},metadata.labels"));
             }
             None => set("x-kubernetes-fieldmask", COLUMN_FIELDS),
         }

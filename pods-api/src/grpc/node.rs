@@ -216,14 +216,14 @@ impl Node for NodeService {
         request: tonic::Request<WatchersRequest>,
     ) -> Result<tonic::Response<WatchersResponse>, tonic::Status> {
         let answer = async |_| {
-            let watchers = self.shared.hub.watchers().into_iter().map(watcher).collect();
+            let watchers = self.shared.hub.watchers().iter().map(watcher).collect();
             Ok(WatchersResponse { watchers })
         };
         self.run(Method::Watchers, request, answer).await
     }
 }
 
-fn watcher(info: WatcherInfo) -> Watcher {
+fn watcher(info: &WatcherInfo) -> Watcher {
     Watcher {
         id: info.id.0,
         server_api_version: match info.view.contract() {
@@ -249,6 +249,5 @@ fn watcher(info: WatcherInfo) -> Watcher {
             .unwrap_or_default(),
         label_selector: info.selector.as_ref().map(|selector| selector.to_string()).unwrap_or_default(),
         coalesce: info.coalesce,
-        ..Watcher::default()
     }
 }
