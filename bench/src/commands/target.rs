@@ -49,7 +49,13 @@ impl TargetOptions {
             Some(pid) => pid,
             None => listener_of(&self.socket)?,
         };
-        Ok(Target { socket: self.socket.clone(), protocol: self.protocol, settings, pid: Some(pid) })
+        Ok(Target {
+            socket: self.socket.clone(),
+            protocol: self.protocol,
+            settings,
+            pid: Some(pid),
+            count_syscalls: false,
+        })
     }
 }
 

@@ -177,6 +177,7 @@ impl Site {
             protocol: if program.name == "floor" { Protocol::Floor } else { Protocol::Http2 },
             settings: Settings { window_bytes: LARGE_WINDOW, ..Settings::stock() },
             pid: Some(child.id()),
+            count_syscalls: false,
         };
         let mut server = Server { name: program.name.clone(), target, changes, child, log, cgroup };
         server.await_pods(self.plan.pods)?;

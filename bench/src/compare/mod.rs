@@ -18,7 +18,6 @@ pub(crate) use verdict::ratios;
 pub(crate) use workload::{Scale, Workload};
 
 use crate::generate::Plan;
-use crate::measure::SyscallCount;
 use crate::report::text::{progress, progress_done};
 use crate::report::{Comparison, Contender, Entry, WorkloadResult};
 
@@ -167,8 +166,8 @@ impl Runner<'_> {
             return None;
         }
         progress(&format!("{}, system calls: {}", workload.title(), server.name));
-        match workload.run_counted(server, self.plan.scale.brief(), SyscallCount::start) {
-            Ok((sample, calls)) => Some(calls as f64 / sample.operations.max(1) as f64),
+        match workload.run_counted(server, self.plan.scale.brief()) {
+            Ok(sample) => sample.syscalls,
             Err(error) => {
                 self.uncounted = Some(format!("{error:#}"));
                 None

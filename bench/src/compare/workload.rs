@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::contender::Server;
 use crate::client::{Call, STOCK_WINDOW_BYTES};
-use crate::load::{self, FanoutPlan, Pace, Protocol, RequestOutcome, RequestPlan};
-use crate::measure::{Cost, Summary, SyscallCount};
+use crate::load::{
+    self, Changes, FanoutOutcome, FanoutPlan, Pace, Protocol, RequestOutcome, RequestPlan, Target,
+};
+use crate::measure::{Cost, Summary};
 use crate::report::Sample;
 
 /// How long each measurement takes.
@@ -75,6 +77,8 @@ pub(crate) enum Workload {
 
 /// Changes per second of a fan-out: slow enough that every server delivers one before the next comes.
 const CHANGE_RATE: f64 = 20.0;
+/// Changes per second when only their intake is measured; slow enough that none is joined with the next.
+const INTAKE_RATE: f64 = 100.0;
 
 impl Workload {
     /// Workloads on a node of full size.
@@ -150,10 +154,14 @@ impl Workload {
         }
     }
 
-    /// Whether a server can take part: the floor's protocol has one watch per connection.
+    /// Whether a server can take part: the floor's protocol has one watch per connection, and no windows.
     pub(super) fn suits(&self, server: &Server) -> bool {
-        let multiplexed = matches!(self, Self::FanOut { streams, .. } if *streams > 1);
-        !(multiplexed && server.target.protocol == Protocol::Floor)
+        let http2_only = match self {
+            Self::FanOut { streams, .. } => *streams > 1,
+            Self::List { stock } => *stock,
+            _ => false,
+        };
+        !(http2_only && server.target.protocol == Protocol::Floor)
     }
 
     /// Measures a server once.
@@ -181,17 +189,12 @@ impl Workload {
         }
     }
 
-    /// Measures a server once and counts its system calls meanwhile, its connection set-up included.
-    pub(super) fn run_counted(
-        &self,
-        server: &mut Server,
-        scale: Scale,
-        start: impl FnOnce(u32) -> anyhow::Result<SyscallCount>,
-    ) -> anyhow::Result<(Sample, u64)> {
-        let pid = server.target.pid.unwrap_or_default();
-        let count = start(pid)?;
-        let sample = self.run(server, scale)?;
-        Ok((sample, count.finish()?))
+    /// Measures a server once while its system calls are counted.
+    pub(super) fn run_counted(&self, server: &mut Server, scale: Scale) -> anyhow::Result<Sample> {
+        server.target.count_syscalls = true;
+        let sample = self.run(server, scale);
+        server.target.count_syscalls = false;
+        sample
     }
 
     fn get(
@@ -242,8 +245,10 @@ fn unary_sample(outcome: &RequestOutcome) -> anyhow::Result<Sample> {
 
 fn list_after_event(server: &mut Server, scale: Scale) -> anyhow::Result<Sample> {
     let (target, changes) = server.changes()?;
+    let intake = intake(target, changes, scale.lists, INTAKE_RATE)?;
     let outcome = load::list_after_event(target, changes, scale.lists)?;
-    sample(outcome.lists, outcome.server, outcome.client, outcome.list)
+    let sample = sample(outcome.lists, outcome.server, outcome.client, outcome.list)?;
+    Ok(without_intake(sample, &intake, outcome.lists))
 }
 
 fn first_sync(server: &Server, scale: Scale) -> anyhow::Result<Sample> {
@@ -253,14 +258,27 @@ fn first_sync(server: &Server, scale: Scale) -> anyhow::Result<Sample> {
 
 fn fan_out(server: &mut Server, plan: FanoutPlan) -> anyhow::Result<Sample> {
     let (target, changes) = server.changes()?;
-    // The same changes without a watch: what taking them in costs is not the price of delivering them.
-    let intake = load::fan_out(target, changes, FanoutPlan { connections: 0, ..plan })?;
+    let intake = intake(target, changes, plan.changes, plan.rate)?;
     let outcome = load::fan_out(target, changes, plan)?;
     let mut sample = sample(outcome.deliveries, outcome.server, outcome.client, outcome.last)?;
-    let intake = intake.server.map_or(0.0, |cost| cost.micros_per(1));
-    sample.cpu_micros -= intake / outcome.deliveries.max(1) as f64;
     sample.failed = outcome.ended;
-    Ok(sample)
+    Ok(without_intake(sample, &intake, outcome.changes))
+}
+
+/// What it costs a server to take in changes that nobody watches.
+fn intake(target: &Target, changes: &mut Changes, count: u64, rate: f64) -> anyhow::Result<FanoutOutcome> {
+    let plan = FanoutPlan { connections: 0, streams: 1, warm_up: 2, changes: count, rate };
+    load::fan_out(target, changes, plan)
+}
+
+/// Takes the cost of so many changes out of a sample: it is not the price of delivering them, and only pods-api
+/// decodes manifests.
+fn without_intake(mut sample: Sample, intake: &FanoutOutcome, changes: u64) -> Sample {
+    let cost = intake.server.unwrap_or_default();
+    let share = changes as f64 / intake.changes.max(1) as f64 / sample.operations.max(1) as f64;
+    sample.cpu_micros -= cost.micros_per(1) * share;
+    sample.syscalls = sample.syscalls.zip(cost.syscalls).map(|(all, intake)| all - intake as f64 * share);
+    sample
 }
 
 fn sample(operations: u64, server: Option<Cost>, client: Cost, latency: Summary) -> anyhow::Result<Sample> {
@@ -272,6 +290,7 @@ fn sample(operations: u64, server: Option<Cost>, client: Cost, latency: Summary)
         gross_cpu_micros: server.micros_per(operations),
         per_second: operations as f64 / client.elapsed().as_secs_f64(),
         context_switches: server.context_switches as f64 / operations as f64,
+        syscalls: server.syscalls.map(|calls| calls as f64 / operations as f64),
         server_utilisation: server.utilisation(),
         client_utilisation: client.utilisation(),
         failed: 0,

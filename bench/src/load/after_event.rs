@@ -9,7 +9,7 @@ use super::changes::Changes;
 use super::channels::{Channels, Target};
 use super::watchers::Watchers;
 use crate::client::{Call, Event};
-use crate::measure::{Cost, Latency, Summary, Usage};
+use crate::measure::{Cost, Latency, Summary};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,8 +36,7 @@ pub(crate) fn list_after_event(
     watchers.sync(LIMIT)?;
     let mut channels = Channels::connect(target, 1)?;
     list(&mut channels)?;
-    let server = target.pid.map(Usage::of).transpose()?;
-    let client = Usage::of_this_process()?;
+    let meter = target.meter()?;
     let (mut latency, mut events) = (Latency::new(), Latency::new());
     for _ in 0..rounds {
         let staged = changes.stage()?;
@@ -46,15 +45,13 @@ pub(crate) fn list_after_event(
         events.record(await_event(&mut watchers, sequence)? - published);
         latency.record(list(&mut channels)?);
     }
+    let costs = meter.finish()?;
     Ok(AfterEventOutcome {
         lists: rounds,
         list: latency.summary(),
         event: events.summary(),
-        client: Usage::of_this_process()?.since(&client),
-        server: match (target.pid, server) {
-            (Some(pid), Some(before)) => Some(Usage::of(pid)?.since(&before)),
-            _ => None,
-        },
+        server: costs.server,
+        client: costs.client,
     })
 }
 

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::client::{Call, Connection, Event, Session, Settings};
 use crate::floor::FloorSession;
+use crate::measure::Meter;
 
 const READ_BYTES: usize = 256 * 1024;
 /// A server that sends nothing for so long while something is awaited has failed.
@@ -31,6 +32,15 @@ pub(crate) struct Target {
     pub(crate) settings: Settings,
     /// The server's process, if its cost is to be measured.
     pub(crate) pid: Option<u32>,
+    /// Whether the server's system calls are counted, which slows it down.
+    pub(crate) count_syscalls: bool,
+}
+
+impl Target {
+    /// Begins a measurement of the server and of this process.
+    pub(super) fn meter(&self) -> anyhow::Result<Meter> {
+        Meter::start(self.pid, self.count_syscalls)
+    }
 }
 
 /// Open connections to one server.

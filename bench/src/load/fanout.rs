@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::changes::Changes;
 use super::channels::Target;
 use super::watchers::Watchers;
-use crate::measure::{Cost, Latency, Summary, Usage};
+use crate::measure::{Cost, Latency, Summary};
 
 const SYNC_LIMIT: Duration = Duration::from_secs(120);
 /// How long deliveries are awaited after the last change.
@@ -57,27 +57,25 @@ pub(crate) fn fan_out(
     watchers.sync(SYNC_LIMIT)?;
     let watches = watchers.all().len() as u64;
     run(&mut watchers, changes, plan.warm_up, 200.0)?;
-    let server = target.pid.map(Usage::of).transpose()?;
-    let client = Usage::of_this_process()?;
+    let meter = target.meter()?;
     let events = run(&mut watchers, changes, plan.changes, plan.rate)?;
-    let mut outcome = FanoutOutcome {
-        watches,
-        changes: plan.changes,
-        deliveries: events.deliveries,
-        ended: watchers.ended() as u64,
-        each: events.each.summary(),
-        client: Usage::of_this_process()?.since(&client),
-        ..FanoutOutcome::default()
-    };
-    if let (Some(pid), Some(before)) = (target.pid, server) {
-        outcome.server = Some(Usage::of(pid)?.since(&before));
-    }
+    let costs = meter.finish()?;
     let (mut first, mut last) = (Latency::new(), Latency::new());
     for event in events.by_sequence.values().filter(|event| event.count > 0) {
         first.record(event.first - event.published);
         last.record(event.last - event.published);
     }
-    (outcome.first, outcome.last) = (first.summary(), last.summary());
+    let outcome = FanoutOutcome {
+        watches,
+        changes: plan.changes,
+        deliveries: events.deliveries,
+        ended: watchers.ended() as u64,
+        each: events.each.summary(),
+        first: first.summary(),
+        last: last.summary(),
+        server: costs.server,
+        client: costs.client,
+    };
     ensure!(
         watches == 0 || outcome.deliveries > 0,
         "no watch received a change: does the server read the directory that the changes go to?"

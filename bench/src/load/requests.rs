@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::channels::{Channels, Target};
 use crate::client::{Call, Event};
 use crate::generate::Random;
-use crate::measure::{Cost, Latency, Summary, Usage};
+use crate::measure::{Cost, Latency, Meter, Summary};
 
 /// How long answers are awaited after the end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -108,8 +108,7 @@ struct Slot {
 struct Measured {
     /// An open loop counts the requests that are due from here on.
     due_from: Instant,
-    server: Option<Usage>,
-    client: Usage,
+    meter: Meter,
     outcome: RequestOutcome,
     latency: Latency,
     lateness: Latency,
@@ -278,8 +277,7 @@ impl<'a> Load<'a> {
     fn begin_measuring(&mut self, due_from: Instant) -> anyhow::Result<()> {
         self.measured = Some(Measured {
             due_from,
-            server: self.target.pid.map(Usage::of).transpose()?,
-            client: Usage::of_this_process()?,
+            meter: self.target.meter()?,
             outcome: RequestOutcome::default(),
             latency: Latency::new(),
             lateness: Latency::new(),
@@ -288,27 +286,27 @@ impl<'a> Load<'a> {
     }
 
     fn finish(self, end: Instant) -> anyhow::Result<RequestOutcome> {
-        let Some(mut measured) = self.measured else { return Ok(RequestOutcome::default()) };
-        let server = self.target.pid.map(Usage::of).transpose()?;
-        measured.outcome.client = Usage::of_this_process()?.since(&measured.client);
-        measured.outcome.server = server.zip(measured.server).map(|(now, then)| now.since(&then));
-        measured.outcome.elapsed_nanos = measured.outcome.client.elapsed_nanos;
+        let Some(measured) = self.measured else { return Ok(RequestOutcome::default()) };
+        let Measured { due_from, meter, mut outcome, mut latency, lateness } = measured;
+        let costs = meter.finish()?;
+        (outcome.server, outcome.client) = (costs.server, costs.client);
+        outcome.elapsed_nanos = costs.client.elapsed_nanos;
         if self.plan.pace != Pace::Closed {
             let now = Instant::now();
             let free: std::collections::HashSet<usize> = self.free.into_iter().collect();
             let in_flight = (0..self.slots.len()).filter(|slot| !free.contains(slot));
             let waiting = in_flight.map(|slot| self.slots[slot].due).chain(self.backlog);
-            for due in waiting.filter(|due| *due >= measured.due_from) {
-                measured.outcome.unfinished += 1;
-                measured.latency.record(now - due);
+            for due in waiting.filter(|due| *due >= due_from) {
+                outcome.unfinished += 1;
+                latency.record(now - due);
             }
             // Answers were awaited beyond the last arrival; the rate is that of the arrivals' time.
-            let window = end.saturating_duration_since(measured.due_from).as_nanos() as u64;
-            measured.outcome.elapsed_nanos = measured.outcome.elapsed_nanos.min(window);
+            let window = end.saturating_duration_since(due_from).as_nanos() as u64;
+            outcome.elapsed_nanos = outcome.elapsed_nanos.min(window);
         }
-        measured.outcome.latency = measured.latency.summary();
-        measured.outcome.lateness = measured.lateness.summary();
-        Ok(measured.outcome)
+        outcome.latency = latency.summary();
+        outcome.lateness = lateness.summary();
+        Ok(outcome)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::channels::Target;
 use super::watchers::Watchers;
-use crate::measure::{Cost, Latency, Memory, Summary, Usage};
+use crate::measure::{Cost, Latency, Memory, Summary};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -27,25 +27,21 @@ pub(crate) struct SyncOutcome {
 
 /// Opens `connections` times `streams` watches at once and receives until each is synchronised.
 pub(crate) fn first_sync(target: &Target, connections: usize, streams: usize) -> anyhow::Result<SyncOutcome> {
-    let server = target.pid.map(Usage::of).transpose()?;
-    let client = Usage::of_this_process()?;
+    let meter = target.meter()?;
     let mut watchers = Watchers::open(target, connections, streams)?;
     watchers.sync(LIMIT)?;
+    let costs = meter.finish()?;
     let mut synced = Latency::new();
     for watcher in watchers.all() {
         synced.record(watcher.synced_after.unwrap_or(LIMIT));
     }
-    let mut outcome = SyncOutcome {
+    Ok(SyncOutcome {
         watches: watchers.all().len() as u64,
         pods: watchers.all().iter().map(|watcher| watcher.added).sum(),
         message_bytes: watchers.all().iter().map(|watcher| watcher.message_bytes).sum(),
         synced: synced.summary(),
-        client: Usage::of_this_process()?.since(&client),
-        ..SyncOutcome::default()
-    };
-    if let (Some(pid), Some(before)) = (target.pid, server) {
-        outcome.server = Some(Usage::of(pid)?.since(&before));
-        outcome.memory = Some(Memory::of(pid)?);
-    }
-    Ok(outcome)
+        server: costs.server,
+        client: costs.client,
+        memory: target.pid.map(Memory::of).transpose()?,
+    })
 }

@@ -43,7 +43,13 @@ fn start(kind: Kind) -> Running {
         std::thread::sleep(Duration::from_millis(2));
     }
     let protocol = if kind == Kind::Floor { Protocol::Floor } else { Protocol::Http2 };
-    let target = Target { socket, protocol, settings: Settings::stock(), pid: Some(std::process::id()) };
+    let target = Target {
+        socket,
+        protocol,
+        settings: Settings::stock(),
+        pid: Some(std::process::id()),
+        count_syscalls: false,
+    };
     Running { directory, target }
 }
 
@@ -209,7 +215,13 @@ fn stalled_server_is_charged_for_requests_it_kept_from_being_sent() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let target = Target { socket, protocol: Protocol::Http2, settings: Settings::stock(), pid: None };
+    let target = Target {
+        socket,
+        protocol: Protocol::Http2,
+        settings: Settings::stock(),
+        pid: None,
+        count_syscalls: false,
+    };
     let mut plan = plan(vec![Call::list()], 1, 1, Pace::Open { rate: 100.0, poisson: false });
     plan.duration = Duration::from_millis(200);
     plan.requests = None;

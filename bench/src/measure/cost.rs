@@ -20,6 +20,8 @@ pub(crate) struct Cost {
     pub(crate) elapsed_nanos: u64,
     pub(crate) cpu_nanos: u64,
     pub(crate) context_switches: u64,
+    /// Counted only when asked for.
+    pub(crate) syscalls: Option<u64>,
 }
 
 /// A process's memory, in bytes.
@@ -62,6 +64,7 @@ impl Usage {
             elapsed_nanos: (self.at - earlier.at).as_nanos() as u64,
             cpu_nanos: self.cpu_nanos.saturating_sub(earlier.cpu_nanos),
             context_switches: self.switches.saturating_sub(earlier.switches),
+            syscalls: None,
         }
     }
 }

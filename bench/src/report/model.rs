@@ -82,6 +82,9 @@ pub(crate) struct Sample {
     pub(crate) gross_cpu_micros: f64,
     pub(crate) per_second: f64,
     pub(crate) context_switches: f64,
+    /// System calls of the server per operation, where they were counted.
+    #[serde(default)]
+    pub(crate) syscalls: Option<f64>,
     pub(crate) server_utilisation: f64,
     /// Near 1 means that the client was the limit: throughput and latency are then its, cost is still the server's.
     pub(crate) client_utilisation: f64,

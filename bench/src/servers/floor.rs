@@ -1,24 +1,27 @@
-//! The comparison server `floor`: blocking threads that write stored bytes.
+//! The comparison server `floor`: one thread that writes stored bytes.
 //!
-//! One thread per connection reads requests and answers up to `batch` of them with one vectored write, the fewest
-//! system calls that answering allows. A watching connection is handed to the thread `fan-out`, which writes each
-//! change to each of them.
+//! It waits in epoll, answers up to `batch` requests with one vectored write, and writes each change to each
+//! watching connection. Threads that block in `read` would need a system call less, but the kernel wakes such a
+//! thread also whenever its client makes room in the socket, which costs more. Writes do block: the clients it is
+//! measured with always read.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, mpsc};
 
+use anyhow::Context as _;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use pods_api_proto::v1alpha1::{EventType, GetPodResponse, ListPodsResponse, WatchPodsEvent};
 use prost::Message as _;
-use tokio::sync::broadcast;
+use rustix::event::epoll;
 
 use super::Pods;
 use crate::floor::{self, KIND_GET, KIND_LIST, KIND_WATCH, REQUEST_BYTES};
 
-/// Every thread only holds a read buffer and a list of slices.
-const STACK_BYTES: usize = 256 * 1024;
 const READ_BYTES: usize = 64 * 1024;
+const MAX_READY: usize = 256;
 /// UIO_MAXIOV: how many slices one writev takes.
 const MAX_SLICES: usize = 1024;
 const PREFIX_BYTES: usize = 5;
@@ -28,81 +31,120 @@ const MAX_FIELD_HEADER_BYTES: usize = 11;
 const MAX_EVENT_HEADER_BYTES: usize = floor::LENGTHS_BYTES + PREFIX_BYTES + 2 + MAX_FIELD_HEADER_BYTES;
 static PADDING: [u8; 4096] = [0; 4096];
 
-/// Connections that watch. The connection threads add to it, the thread `fan-out` writes to all.
-type Watchers = Arc<Mutex<Vec<Arc<UnixStream>>>>;
+/// Keys in the epoll set; connections have those above.
+const LISTENER: u64 = 0;
+const CHANGES: u64 = 1;
 
 pub(super) fn run(listener: &UnixListener, pods: &Arc<Pods>, batch: usize) -> anyhow::Result<()> {
-    let watchers = Watchers::default();
-    let (_, changes) = pods.subscribe();
-    let fan_out_to = Arc::clone(&watchers);
-    std::thread::Builder::new().name("fan-out".to_owned()).spawn(move || fan_out(changes, &fan_out_to))?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    // The ingest thread sends changes through the channel and a byte through the socket pair, which epoll can see.
+    let (sender, changes) = mpsc::channel();
+    let (bell, rung) = UnixStream::pair()?;
+    pods.listen(move |pod| {
+        // The receiver lives as long as the process.
+        let _ = sender.send(pod.clone());
+        let _ = (&bell).write(&[0]);
+    });
+    for (descriptor, key) in [(listener.as_fd(), LISTENER), (rung.as_fd(), CHANGES)] {
+        epoll::add(&epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
+    }
+    let mut floor = Floor {
+        epoll,
+        pods: Arc::clone(pods),
+        batch: batch.max(1),
+        connections: HashMap::new(),
+        next: CHANGES + 1,
+        buffer: vec![0; READ_BYTES],
+    };
+    let mut ready = Vec::with_capacity(MAX_READY);
     loop {
-        let (stream, _) = listener.accept()?;
-        let connection = Connection {
-            stream: Arc::new(stream),
-            pods: Arc::clone(pods),
-            watchers: Arc::clone(&watchers),
-            batch: batch.max(1),
-        };
-        std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-            // A client that leaves ends its thread; there is nobody to tell.
-            let _ = connection.serve();
-        })?;
+        ready.clear();
+        rustix::io::retry_on_intr(|| {
+            epoll::wait(&floor.epoll, rustix::buffer::spare_capacity(&mut ready), None)
+        })
+        .context("waiting")?;
+        for event in &ready {
+            match event.data.u64() {
+                LISTENER => floor.accept(listener.accept()?.0)?,
+                CHANGES => {
+                    let _ = (&rung).read(&mut [0; 64])?;
+                    changes.try_iter().for_each(|pod| floor.fan_out(pod));
+                }
+                key => floor.serve(key),
+            }
+        }
     }
 }
 
-fn fan_out(mut changes: broadcast::Receiver<Bytes>, watchers: &Watchers) {
-    loop {
-        match changes.blocking_recv() {
-            Ok(pod) => {
-                let mut parts = Vec::with_capacity(3);
-                event(EventType::Modified, pod, &mut BytesMut::new(), &mut parts);
-                let mut watchers = watchers.lock().unwrap_or_else(PoisonError::into_inner);
-                watchers.retain(|watcher| write_all(watcher, &parts).is_ok());
-            }
-            // The floor has no opinion on slow watchers; they miss what the channel could not hold.
-            Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => return,
-        }
-    }
+struct Floor {
+    epoll: OwnedFd,
+    pods: Arc<Pods>,
+    batch: usize,
+    connections: HashMap<u64, Connection>,
+    next: u64,
+    buffer: Vec<u8>,
 }
 
 struct Connection {
-    stream: Arc<UnixStream>,
-    pods: Arc<Pods>,
-    watchers: Watchers,
-    batch: usize,
+    stream: UnixStream,
+    /// Start of a request whose rest has not arrived.
+    partial: Vec<u8>,
+    watches: bool,
 }
 
-impl Connection {
-    fn serve(self) -> io::Result<()> {
-        let mut buffer = vec![0; READ_BYTES];
-        let mut filled = 0;
-        loop {
-            let read = (&*self.stream).read(&mut buffer[filled..])?;
-            if read == 0 {
-                return Ok(());
-            }
-            filled += read;
-            let whole = filled - filled % REQUEST_BYTES;
-            let mut responses = Vec::new();
-            let mut answered = 0;
-            for request in buffer[..whole].chunks_exact(REQUEST_BYTES) {
-                match request[0] {
-                    KIND_GET => self.get(request, &mut responses),
-                    KIND_LIST => self.list(&mut responses),
-                    KIND_WATCH => return self.watch(),
-                    kind => return Err(io::Error::other(format!("request of unknown kind {kind}"))),
-                }
-                answered += 1;
-                if answered % self.batch == 0 {
-                    write_all(&self.stream, &std::mem::take(&mut responses))?;
-                }
-            }
-            write_all(&self.stream, &responses)?;
-            buffer.copy_within(whole..filled, 0);
-            filled -= whole;
+impl Floor {
+    fn accept(&mut self, stream: UnixStream) -> anyhow::Result<()> {
+        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(self.next), epoll::EventFlags::IN)?;
+        self.connections.insert(self.next, Connection { stream, partial: Vec::new(), watches: false });
+        self.next += 1;
+        Ok(())
+    }
+
+    fn fan_out(&mut self, pod: Bytes) {
+        let mut parts = Vec::new();
+        event(EventType::Modified, pod, &mut BytesMut::new(), &mut parts);
+        // A client that has left shows in its own event as well.
+        self.connections
+            .retain(|_, connection| !connection.watches || write_all(&connection.stream, &parts).is_ok());
+    }
+
+    /// Answers what a connection asks; one that has ended or fails is closed.
+    fn serve(&mut self, key: u64) {
+        let Some(mut connection) = self.connections.remove(&key) else { return };
+        if self.answer(&mut connection).is_ok() {
+            self.connections.insert(key, connection);
         }
+    }
+
+    fn answer(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let read = (&connection.stream).read(&mut self.buffer)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut requests = std::mem::take(&mut connection.partial);
+        requests.extend_from_slice(&self.buffer[..read]);
+        let mut responses = Vec::new();
+        let mut answered = 0;
+        for request in requests.chunks_exact(REQUEST_BYTES) {
+            match request[0] {
+                KIND_GET => self.get(request, &mut responses),
+                KIND_LIST => self.list(&mut responses),
+                KIND_WATCH => {
+                    self.first_sync(&mut responses);
+                    connection.watches = true;
+                }
+                kind => return Err(io::Error::other(format!("request of unknown kind {kind}"))),
+            }
+            answered += 1;
+            if answered % self.batch == 0 {
+                write_all(&connection.stream, &std::mem::take(&mut responses))?;
+            }
+        }
+        write_all(&connection.stream, &responses)?;
+        let whole = requests.len() - requests.len() % REQUEST_BYTES;
+        requests.drain(..whole);
+        connection.partial = requests;
+        Ok(())
     }
 
     fn get(&self, request: &[u8], responses: &mut Vec<Bytes>) {
@@ -118,26 +160,13 @@ impl Connection {
         unary_message(pods.encoded_len(), pods.pods, responses);
     }
 
-    /// Writes what exists, in large writes, leaves later changes to the thread `fan-out`, and waits for the client
-    /// to go: a thread that ended earlier would take what it has cost out of the process's figures.
-    fn watch(self) -> io::Result<()> {
-        {
-            // Held over the first sync, so that no change falls between it and the fan-out.
-            let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-            let pods = self.pods.list();
-            let mut parts = Vec::with_capacity(3 * pods.len() + 3);
-            let mut heads = BytesMut::with_capacity((pods.len() + 1) * MAX_EVENT_HEADER_BYTES);
-            for pod in pods {
-                event(EventType::Added, pod, &mut heads, &mut parts);
-            }
-            event(EventType::InitialSyncComplete, Bytes::new(), &mut heads, &mut parts);
-            write_all(&self.stream, &parts)?;
-            watchers.push(Arc::clone(&self.stream));
+    fn first_sync(&self, responses: &mut Vec<Bytes>) {
+        let pods = self.pods.list();
+        let mut heads = BytesMut::with_capacity((pods.len() + 1) * MAX_EVENT_HEADER_BYTES);
+        for pod in pods {
+            event(EventType::Added, pod, &mut heads, responses);
         }
-        while (&*self.stream).read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
-        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        watchers.retain(|watcher| !Arc::ptr_eq(watcher, &self.stream));
-        Ok(())
+        event(EventType::InitialSyncComplete, Bytes::new(), &mut heads, responses);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pods of a comparison server: read by every call, changed by the ingest thread.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -22,11 +22,19 @@ pub(crate) struct Pods {
     by_uid: RwLock<BTreeMap<String, Bytes>>,
     /// From the ingest thread to every watch.
     changes: broadcast::Sender<Bytes>,
+    /// Called by the ingest thread with each change, for a server that has no use for the channel.
+    listener: OnceLock<Listener>,
 }
+
+type Listener = Box<dyn Fn(&Bytes) + Send + Sync>;
 
 impl Pods {
     pub(crate) fn new(by_uid: BTreeMap<String, Bytes>) -> Self {
-        Self { by_uid: RwLock::new(by_uid), changes: broadcast::channel(WATCH_BUFFER).0 }
+        Self {
+            by_uid: RwLock::new(by_uid),
+            changes: broadcast::channel(WATCH_BUFFER).0,
+            listener: OnceLock::new(),
+        }
     }
 
     pub(crate) fn generate(plan: Plan) -> anyhow::Result<Self> {
@@ -42,6 +50,11 @@ impl Pods {
         (by_uid.values().cloned().collect(), self.changes.subscribe())
     }
 
+    /// Sets who is told of each change; the first call counts.
+    pub(crate) fn listen(&self, listener: impl Fn(&Bytes) + Send + Sync + 'static) {
+        self.listener.get_or_init(|| Box::new(listener));
+    }
+
     pub(crate) fn list(&self) -> Vec<Bytes> {
         self.read().values().cloned().collect()
     }
@@ -54,6 +67,9 @@ impl Pods {
     pub(super) fn change(&self, uid: &str, pod: Bytes) {
         let mut by_uid = self.by_uid.write().unwrap_or_else(PoisonError::into_inner);
         by_uid.insert(uid.to_owned(), pod.clone());
+        if let Some(listener) = self.listener.get() {
+            listener(&pod);
+        }
         // No receiver is no error: nobody watches.
         let _ = self.changes.send(pod);
     }
