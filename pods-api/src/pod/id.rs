@@ -50,7 +50,7 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// `metadata.uid`: names one pod for ever; case-sensitive, ordered by bytes (semantics E.4.3).
+    /// `metadata.uid`: names one pod for ever; case-sensitive, ordered by bytes (rule E.4.3).
     PodUid
 }
 text_id! {
@@ -62,7 +62,7 @@ text_id! {
     PodName
 }
 text_id! {
-    /// The name of this node, lower case (semantics A.3.14).
+    /// The name of this node, lower case (rule A.3.14).
     NodeName
 }
 text_id! {
