@@ -15,9 +15,9 @@ fuzz_target!(|data: &[u8]| {
             let pod = decoded.pod;
             assert_eq!(canonical_pod(&pod.pod).as_ref(), Ok(&pod.pod));
             let view = PodView::parse(&pod.pod).expect("an encoded pod can be read");
-            assert_eq!(view.name(), pod.name.as_str());
-            assert_eq!(view.namespace(), pod.namespace.as_str());
-            assert_eq!(view.uid(), pod.uid.as_str());
+            assert_eq!(view.name, pod.name.as_str());
+            assert_eq!(view.namespace, pod.namespace.as_str());
+            assert_eq!(view.uid, pod.uid.as_str());
             let again = decode(data, origin, |_| String::new()).expect("it decoded before");
             assert_eq!(again.pod, pod);
         }

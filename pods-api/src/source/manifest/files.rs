@@ -118,8 +118,8 @@ impl Files {
         self.look_at(name, now, false);
     }
 
-    /// Design of the retention (rule A.1.9, MAN-4): a manifest in a directory that stopped decoding keeps its pod until the
-    /// first scan that comes late enough; a single file keeps it.
+    /// A manifest in a directory that stopped decoding keeps its pod until the first scan that comes late enough; a
+    /// single file keeps it (rule A.1.9, MAN-4).
     fn drop_outlived(&mut self, now: Instant) {
         if self.layout == Layout::File {
             return;
@@ -240,48 +240,42 @@ impl Files {
 
     /// One pod for each name and for each UID: the last path wins (rule A.6.3, MAN-1).
     fn winners(&mut self, now: Instant) -> Vec<Arc<Loaded>> {
-        self.next_contest = None;
-        for file in self.files.values_mut() {
-            file.contested_until = file.contested_until.filter(|&until| until > now);
-            self.next_contest = [self.next_contest, file.contested_until].into_iter().flatten().min();
-        }
+        self.expire_contests(now);
         // Contested files come first, so that they win only what nobody else has.
         let mut order: Vec<_> =
             self.files.iter().filter_map(|(name, file)| Some((name, file, file.pod.as_ref()?))).collect();
         order.sort_by_key(|(_, file, _)| file.contested_until.is_none());
-        let mut by_name: HashMap<(&Namespace, &PodName), usize> = HashMap::new();
-        let mut by_uid: HashMap<&PodUid, usize> = HashMap::new();
-        let mut beaten_by = vec![None; order.len()];
-        for (index, (_, _, loaded)) in order.iter().enumerate() {
-            let pod = &loaded.pod;
-            let same_name = by_name.insert((&pod.namespace, &pod.name), index);
-            for loser in [same_name, by_uid.insert(&pod.uid, index)].into_iter().flatten() {
-                beaten_by[loser] = Some(index);
-            }
-        }
+        let beaten_by = beaten_by(order.iter().map(|(_, _, loaded)| &loaded.pod));
         let mut losing = HashSet::new();
-        let mut winners: Vec<(&OsString, Arc<Loaded>)> = Vec::with_capacity(order.len());
-        for ((name, file, loaded), winner) in order.iter().zip(&beaten_by) {
-            let Some(winner) = winner else {
-                winners.push((name, Arc::clone(loaded)));
-                continue;
-            };
-            if file.contested_until.is_some() {
-                continue;
-            }
-            losing.insert((*name).clone());
-            if !self.losing.contains(*name) {
-                self.status.duplicates.add(1);
-                let path = path_of(&self.config.path, self.layout, name);
-                let winner = path_of(&self.config.path, self.layout, order[*winner].0);
-                tracing::warn!(path = %path.display(), winner = %winner.display(), pod = %loaded.pod.name,
-                    "two manifests have the same pod, the last path wins");
+        let mut winners = BTreeMap::new();
+        for ((name, file, loaded), winner) in order.iter().zip(beaten_by) {
+            match winner {
+                None => {
+                    winners.insert(*name, Arc::clone(loaded));
+                }
+                Some(_) if file.contested_until.is_some() => {}
+                Some(winner) => {
+                    losing.insert((*name).clone());
+                    if !self.losing.contains(*name) {
+                        self.status.duplicates.add(1);
+                        let path = path_of(&self.config.path, self.layout, name);
+                        let winner = path_of(&self.config.path, self.layout, order[winner].0);
+                        tracing::warn!(path = %path.display(), winner = %winner.display(), pod = %loaded.pod.name,
+                            "two manifests have the same pod, the last path wins");
+                    }
+                }
             }
         }
-        winners.sort_by_key(|(name, _)| *name);
-        let winners = winners.into_iter().map(|(_, loaded)| loaded).collect();
+        let winners = winners.into_values().collect();
         self.losing = losing;
         winners
+    }
+
+    fn expire_contests(&mut self, now: Instant) {
+        for file in self.files.values_mut() {
+            file.contested_until = file.contested_until.filter(|&until| until > now);
+        }
+        self.next_contest = self.files.values().filter_map(|file| file.contested_until).min();
     }
 
     /// When the set changes by time alone.
@@ -309,6 +303,21 @@ impl Files {
             }
         }
     }
+}
+
+/// For each pod the last later one that has its name or UID.
+fn beaten_by<'a>(pods: impl Iterator<Item = &'a SourcePod>) -> Vec<Option<usize>> {
+    let mut by_name: HashMap<(&Namespace, &PodName), usize> = HashMap::new();
+    let mut by_uid: HashMap<&PodUid, usize> = HashMap::new();
+    let mut beaten_by = Vec::new();
+    for (index, pod) in pods.enumerate() {
+        beaten_by.push(None);
+        let same_name = by_name.insert((&pod.namespace, &pod.name), index);
+        for loser in [same_name, by_uid.insert(&pod.uid, index)].into_iter().flatten() {
+            beaten_by[loser] = Some(index);
+        }
+    }
+    beaten_by
 }
 
 fn path_of(root: &Path, layout: Layout, name: &OsStr) -> PathBuf {

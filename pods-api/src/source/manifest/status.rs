@@ -59,7 +59,7 @@ impl ManifestStatus {
         self.report.store(Arc::new(report));
     }
 
-    /// Manifests that could not be read or decoded, once for each new content.
+    /// Manifests that could not be read or decoded, once for each new reason.
     #[must_use]
     pub fn decode_failures_total(&self) -> u64 {
         self.decode_failures.get()

@@ -87,8 +87,7 @@ impl<S: FnMut(Update)> Worker<S> {
     fn wait(&self, stop: &OwnedFd) -> bool {
         let deadlines = [self.next_rescan, self.retry_at, self.settle.next_due(), self.files.next_contest()];
         let timeout = deadlines.into_iter().flatten().min().map(|deadline| {
-            // Rounded up, else the last fraction of a millisecond is spent in a busy loop.
-            let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_micros(50);
+            let wait = deadline.saturating_duration_since(Instant::now());
             Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];

@@ -267,6 +267,12 @@ fn bytes_that_are_no_text_are_refused_with_their_place() {
 }
 
 #[test]
+fn windows_line_ends_are_line_ends() {
+    reads("a: 1\r\nb: |\r\n  x\r\n  y\r\nc: z\r\n", r#"{"a":1,"b":"x\ny\n","c":"z"}"#);
+    fails("a: 1\r\nb: .inf\r\n", 2, 4, "not a number");
+}
+
+#[test]
 fn block_scalars_follow_their_indicators() {
     reads(
         "a: |\n  one\n   two\nb: |-\n  x\nc: >-\n  x\n  y\nd: |+\n  z\n\n",
