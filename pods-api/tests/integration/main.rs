@@ -4,6 +4,7 @@
 
 mod cli;
 mod clients;
+mod documents;
 mod harness;
 mod protocol;
 mod raw;
