@@ -119,7 +119,14 @@ fn tonic_is_served_by_its_unix_address() {
     let address = format!("unix://{}", server.socket().display());
     let list = async {
         let channel = tonic::transport::Endpoint::try_from(address).unwrap().connect().await.unwrap();
-        PodsClient::new(channel).list_pods(ListPodsRequest {}).await.unwrap().into_inner()
+        let mut client = PodsClient::new(channel);
+        let mut masked = tonic::Request::new(ListPodsRequest {});
+        masked.metadata_mut().insert("x-kubernetes-fieldmask", "metadata.name".parse().unwrap());
+        let cut: usize =
+            client.list_pods(masked).await.unwrap().into_inner().pods.iter().map(|pod| pod.len()).sum();
+        let listed = client.list_pods(ListPodsRequest {}).await.unwrap().into_inner();
+        assert!(cut > 0 && cut * 10 < listed.pods.iter().map(|pod| pod.len()).sum(), "{cut} bytes of names");
+        listed
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let listed = runtime.block_on(list);

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -68,6 +69,7 @@ func run(socket string, manifest manifest, pods int, large string) error {
 		name string
 		run  func() error
 	}{
+		{"field mask", func() error { return checkFieldMask(client, listed) }},
 		{"watch", func() error { return checkWatch(client, manifest, listed) }},
 		{"documented contract", func() error { return checkDocumented(client, manifest, listed) }},
 		{"health", func() error { return checkHealth(client) }},
@@ -116,6 +118,35 @@ func checkListAndGet(client *grpc.ClientConn, expected int) ([][]byte, error) {
 		return nil, fmt.Errorf("an unknown UID gives %v", err)
 	}
 	return listed, nil
+}
+
+func checkFieldMask(client *grpc.ClientConn, listed [][]byte) error {
+	masked := func(mask string) ([][]byte, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		ctx = metadata.AppendToOutgoingContext(ctx, "x-kubernetes-fieldmask", mask)
+		var response message
+		err := client.Invoke(ctx, v1alpha1+"ListPods", message{}, &response, raw)
+		return response.all(1), err
+	}
+	cut, err := masked("metadata.name")
+	if err != nil {
+		return err
+	}
+	if len(cut) != len(listed) {
+		return fmt.Errorf("%d pods under a mask, %d without", len(cut), len(listed))
+	}
+	for i, pod := range cut {
+		name := identity(listed[i]).name
+		// metadata = 1 { name = 1 }, and nothing else.
+		if !bytes.Equal(pod, text(1, string(text(1, name)))) {
+			return fmt.Errorf("metadata.name of %s gives %x", name, pod)
+		}
+	}
+	if _, err = masked("metadata.nope"); status.Code(err) != codes.InvalidArgument {
+		return fmt.Errorf("a wrong mask gives %v", err)
+	}
+	return nil
 }
 
 func checkWatch(client *grpc.ClientConn, manifest manifest, listed [][]byte) error {

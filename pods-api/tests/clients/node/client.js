@@ -40,9 +40,9 @@ class Manifest {
 }
 
 // A unary call as a promise.
-function call(client, method, request) {
+function call(client, method, request, metadata = new grpc.Metadata()) {
   return new Promise((resolve, reject) => {
-    client[method](request, (error, response) => (error ? reject(error) : resolve(response)));
+    client[method](request, metadata, (error, response) => (error ? reject(error) : resolve(response)));
   });
 }
 
@@ -95,6 +95,19 @@ async function checkListAndGet(pods, decode, expected) {
     details: `pod with UID ${ABSENT} not found`,
   });
   return listed;
+}
+
+async function checkFieldMask(pods, decode, listed) {
+  const metadata = new grpc.Metadata();
+  metadata.set('x-kubernetes-fieldmask', 'metadata.name,spec.nodeName');
+  const { pods: cut } = await call(pods, 'ListPods', {}, metadata);
+  const expected = listed.map((bytes) => {
+    const { metadata: { name }, spec: { nodeName } } = decode(bytes);
+    return { name, nodeName };
+  });
+  assert.deepEqual(cut.map((bytes) => ({ ...decode(bytes).metadata, ...decode(bytes).spec })), expected);
+  metadata.set('x-kubernetes-fieldmask', 'status.podIps');
+  await assert.rejects(call(pods, 'ListPods', {}, metadata), { code: grpc.status.INVALID_ARGUMENT });
 }
 
 async function checkWatch(pods, decode, manifest, listed) {
@@ -227,6 +240,8 @@ async function main() {
   const documented = new services.Pods(target, grpc.credentials.createInsecure());
   const listed = await checkListAndGet(pods, decode, Number(values.pods));
   console.log('ok list and get');
+  await checkFieldMask(pods, decode, listed);
+  console.log('ok field mask');
   await checkWatch(pods, decode, manifest, listed);
   console.log('ok watch');
   await checkDocumented(documented, decode, manifest, listed);

@@ -15,7 +15,7 @@ import time
 
 import grpc
 import grpc_tools
-from google.protobuf import descriptor_pool
+from google.protobuf import descriptor_pool, field_mask_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_tools import protoc
@@ -86,6 +86,25 @@ def check_list_and_get(pods, api, v1, expected):
     check(code == grpc.StatusCode.NOT_FOUND, f"an unknown UID gives {code}")
     check(details == f"pod with UID {ABSENT} not found", f"unknown UID: {details!r}")
     return listed, uids
+
+
+def check_field_masks(pods, api, v1, listed):
+    paths = ["metadata.name", "spec.nodeName"]
+    expected = []
+    for data in listed:
+        whole, cut = v1.Pod.FromString(data), v1.Pod()
+        cut.metadata.name = whole.metadata.name
+        cut.spec.nodeName = whole.spec.nodeName
+        expected.append(cut)
+    as_text = ("x-kubernetes-fieldmask", ", ".join(paths))
+    as_message = ("x-kubernetes-fieldmask-bin", field_mask_pb2.FieldMask(paths=paths).SerializeToString())
+    for mask in as_text, as_message:
+        answer = pods.ListPods(api.ListPodsRequest(), metadata=[mask])
+        check([v1.Pod.FromString(data) for data in answer.pods] == expected, f"{mask[0]} gives {answer}")
+    uid = v1.Pod.FromString(listed[0]).metadata.uid
+    wrong = [("x-kubernetes-fieldmask", "metadata.name,spec.nope")]
+    code, details = status_of(lambda: pods.GetPod(api.GetPodRequest(podUID=uid), metadata=wrong))
+    check(code == grpc.StatusCode.INVALID_ARGUMENT and "spec.nope" in details, f"a wrong mask gives {code} {details}")
 
 
 def check_watch(pods, api, v1, manifest, listed):
@@ -247,6 +266,8 @@ def main():
         pods = api_grpc.PodsStub(channel)
         listed, _ = check_list_and_get(pods, api, v1, arguments.pods)
         print("ok list and get")
+        check_field_masks(pods, api, v1, listed)
+        print("ok field masks")
         check_watch(pods, api, v1, manifest, listed)
         print("ok watch")
         check_documented(channel, documented, documented_grpc, manifest, listed, v1)
