@@ -164,6 +164,46 @@ fn get(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// ListPods of 500 pods under a mask: cut for the first caller, shared with the next, and in part cut again after an
+/// event; beside the same of whole pods.
+fn masked_list(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("list_500_pods");
+    let mut node = Node::new(500);
+    let mask = Mask::parse("metadata.name,metadata.namespace,metadata.uid,status.phase,status.podIPs");
+    for (name, mask) in [("whole", Mask::All), ("masked", mask.expect("fields of a Pod"))] {
+        let _ = node.published.load().masked_list_message(&mask);
+        group.bench_function(format!("{name}_again"), |bencher| {
+            bencher.iter(|| black_box(node.published.load().masked_list_message(&mask)));
+        });
+        group.bench_function(format!("{name}_after_one_event"), |bencher| {
+            bencher.iter_custom(|rounds| {
+                let mut took = Duration::ZERO;
+                for _ in 0..rounds {
+                    let update = node.change();
+                    node.writer.apply([update], Now::read());
+                    let start = Instant::now();
+                    black_box(node.published.load().masked_list_message(&mask));
+                    took += start.elapsed();
+                }
+                took
+            });
+        });
+        group.sample_size(10).bench_function(format!("{name}_first"), |bencher| {
+            bencher.iter_custom(|rounds| {
+                (0..rounds)
+                    .map(|_| {
+                        let fresh = Node::new(500);
+                        let start = Instant::now();
+                        black_box(fresh.published.load().masked_list_message(&mask));
+                        start.elapsed()
+                    })
+                    .sum()
+            });
+        });
+    }
+    group.finish();
+}
+
 /// As [`drain`], but one message from each watcher in turn: what clients that come back together do.
 fn drain_side_by_side(watchers: &mut [Watcher]) -> u64 {
     let mut messages = 0;
@@ -220,6 +260,6 @@ fn watch(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500));
-    targets = publish, list, get, watch
+    targets = publish, list, masked_list, get, watch
 }
 criterion_main!(benches);

@@ -247,6 +247,54 @@ fn keepalive_pings_without_streams_are_welcome() {
     });
 }
 
+/// System calls are counted by the workers themselves: those that move bytes or wait.
+#[test]
+fn calls_and_events_cost_few_system_calls() {
+    const CALLS: u32 = 200;
+    const WATCHERS: usize = 100;
+    for (driver, per_call, per_event) in [("io_uring", 2.2, 0.2), ("epoll", 3.2, 1.3)] {
+        let server = Setup::new()
+            .examples()
+            .argument("--rate-limit-qps=1000000")
+            .argument("--rate-limit-burst=1000000")
+            .argument("--workers=1")
+            .argument(&format!("--transport={driver}"))
+            .start();
+        let calls = || metric(&server, "pods_api_worker_system_calls_total ").unwrap();
+        let mut client = Raw::connect(&server.socket());
+        client.run(LIST, &[], &[]);
+        for (path, name) in [(GET, "GetPod"), (LIST, "ListPods")] {
+            let before = calls();
+            for _ in 0..CALLS {
+                client.run_at_once(path);
+            }
+            let cost = (calls() - before) / f64::from(CALLS);
+            eprintln!("{driver}: {cost:.2} system calls per {name}");
+            // The client's windows are returned in frames of their own, which take up to one more.
+            assert!(cost <= per_call + 1.0, "{driver}: {cost} system calls per {name}");
+        }
+        let mut watchers: Vec<_> = (0..WATCHERS)
+            .map(|_| {
+                let mut client = Raw::connect(&server.socket());
+                let stream = client.call(WATCH, &[], &[]);
+                let mut answers = HashMap::new();
+                // Windows are left alone from here on: 64 KiB hold what follows.
+                client.opens_windows = false;
+                client.read_until(&[stream], 7, &mut answers);
+                (client, stream, answers)
+            })
+            .collect();
+        let before = calls();
+        server.remove_manifest("etcd.yaml");
+        for (client, stream, answers) in &mut watchers {
+            client.read_until(&[*stream], 8, answers);
+        }
+        let cost = (calls() - before) / WATCHERS as f64;
+        eprintln!("{driver}: {cost:.3} system calls per delivered event");
+        assert!(cost <= per_event, "{driver}: {cost} system calls per delivered event");
+    }
+}
+
 #[test]
 fn a_noisy_caller_is_limited_with_a_delay_and_not_counted() {
     // rules E.3.1 and E.3.2

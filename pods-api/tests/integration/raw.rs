@@ -81,6 +81,8 @@ pub(crate) struct Raw {
     socket: UnixStream,
     decoder: Decoder<()>,
     next_stream: u32,
+    /// Bytes that are to be sent together.
+    held: Option<Vec<u8>>,
     /// Whether received DATA is acknowledged with WINDOW_UPDATE at once.
     pub(crate) opens_windows: bool,
 }
@@ -95,7 +97,8 @@ impl Raw {
     pub(crate) fn with_settings(socket: &Path, settings: &[(u16, u32)]) -> Self {
         let socket = UnixStream::connect(socket).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut raw = Self { socket, decoder: Decoder::new(4096), next_stream: 1, opens_windows: true };
+        let mut raw =
+            Self { socket, decoder: Decoder::new(4096), next_stream: 1, held: None, opens_windows: true };
         raw.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         let payload: Vec<u8> = settings
             .iter()
@@ -106,7 +109,10 @@ impl Raw {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).unwrap();
+        match &mut self.held {
+            Some(held) => held.extend_from_slice(bytes),
+            None => self.socket.write_all(bytes).unwrap(),
+        }
     }
 
     pub(crate) fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
@@ -231,6 +237,15 @@ impl Raw {
                 waiting.remove(&frame.stream);
             }
         }
+    }
+
+    /// As [`Raw::run`] without a message, with the whole request in one write.
+    pub(crate) fn run_at_once(&mut self, path: &str) -> Answer {
+        self.held = Some(Vec::new());
+        let stream = self.call(path, &[], &[]);
+        let request = self.held.take().expect("held above");
+        self.write(&request);
+        self.finish(stream)
     }
 
     /// A call from begin to end.
