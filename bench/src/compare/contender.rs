@@ -43,6 +43,16 @@ impl Program {
         Self { name: "pods-api".to_owned(), path, arguments, kind: ProgramKind::Ours }
     }
 
+    /// The same server under its other driver, so that io_uring and epoll take turns within one run; none if the
+    /// caller has chosen the driver.
+    pub(crate) fn ours_on_epoll(path: PathBuf, mut arguments: Vec<String>) -> Option<Self> {
+        if arguments.iter().any(|argument| argument.starts_with("--transport")) {
+            return None;
+        }
+        arguments.push("--transport=epoll".to_owned());
+        Some(Self { name: "pods-api-epoll".to_owned(), ..Self::ours(path, arguments) })
+    }
+
     /// The comparison servers, which are part of this program.
     pub(crate) fn comparison_servers() -> Vec<Self> {
         ["floor", "tonic", "tokio-uring"].map(Self::comparison).into()

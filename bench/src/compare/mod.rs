@@ -111,8 +111,11 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// Starts every contender; ours first, because the others serve its pods.
     fn start_all(&self, site: &Site) -> anyhow::Result<Vec<Server>> {
-        let ours =
-            self.plan.ours.iter().map(|path| Program::ours(path.clone(), self.plan.ours_arguments.clone()));
+        let ours = self.plan.ours.iter().flat_map(|path| {
+            let arguments = &self.plan.ours_arguments;
+            let ours = Program::ours(path.clone(), arguments.clone());
+            std::iter::once(ours).chain(Program::ours_on_epoll(path.clone(), arguments.clone()))
+        });
         let mut servers = Vec::new();
         for program in ours.chain(Program::comparison_servers()) {
             progress(&format!("starting {}", program.name()));
