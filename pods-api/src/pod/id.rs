@@ -1,6 +1,7 @@
 //! Newtypes for every identifier that crosses a module boundary.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 macro_rules! text_id {
@@ -74,6 +75,40 @@ text_id! {
     SandboxId
 }
 
+/// A process ID (tgid) in this server's PID namespace; never 0, which is how the kernel says "none that you can see".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pid(NonZeroU32);
+
+impl Pid {
+    /// The process ID of that number; `None` for what names no single process: 0 and below.
+    #[must_use]
+    pub fn new(number: i32) -> Option<Self> {
+        u32::try_from(number).ok().and_then(NonZeroU32::new).map(Self)
+    }
+
+    /// The number, as system calls take it: 1 or more.
+    #[must_use]
+    pub fn as_raw(self) -> i32 {
+        self.0.get().cast_signed()
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The kernel's number of a cgroup: the inode of its directory in cgroup2, as `bpf_get_current_cgroup_id` gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(pub u64);
+
+impl fmt::Display for CgroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The number of one change on this server; grows by one with every event, starts anew with the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(pub u64);
@@ -104,6 +139,14 @@ impl UidPrefix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zero_and_below_name_no_process() {
+        // PID-3
+        assert_eq!(Pid::new(0), None);
+        assert_eq!(Pid::new(-1), None);
+        assert_eq!(Pid::new(i32::MAX).map(Pid::as_raw), Some(i32::MAX));
+    }
 
     #[test]
     fn prefixes_order_uids_as_their_bytes_do() {

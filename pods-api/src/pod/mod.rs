@@ -23,7 +23,7 @@ mod writer;
 
 pub use cell::{Loaded, Published};
 pub use change::{Change, ChangeKind};
-pub use id::{ContainerId, Namespace, NodeName, PodName, PodUid, Revision, SandboxId};
+pub use id::{CgroupId, ContainerId, Namespace, NodeName, Pid, PodName, PodUid, Revision, SandboxId};
 pub use live::{LiveInputs, LiveStatus};
 pub use merge::Base;
 pub use readiness::Readiness;

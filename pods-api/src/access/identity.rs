@@ -1,0 +1,31 @@
+//! Where a process runs: in a pod, beside all pods, or nobody can tell.
+//!
+//! The seam between the access room, which asks, and the kernel room, which knows cgroups. No I/O here.
+
+use crate::pod::{ContainerId, Pid, PodUid};
+use std::os::fd::BorrowedFd;
+
+/// Finds where a process runs. Implemented by the kernel room.
+pub trait Identify: std::fmt::Debug + Send + Sync {
+    /// Identifies the process `pid`. It is the process of `pidfd`, so a caller that finds the pidfd's process alive
+    /// afterwards knows that nothing was read of another process which got the number meanwhile (PID-1).
+    ///
+    /// Called by a worker for each connection it accepts: must not block.
+    fn identify(&self, pid: Pid, pidfd: BorrowedFd<'_>) -> Identity;
+}
+
+/// Where a process runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// In a pod.
+    Pod {
+        /// The pod: the outermost one of the process's cgroup path.
+        uid: PodUid,
+        /// The container; `None` where the cgroup names none.
+        container: Option<ContainerId>,
+    },
+    /// In no pod: a process of the host.
+    Host,
+    /// Nobody can make sure. Never taken for a process of the host, nor for one of a pod.
+    Unknown,
+}
