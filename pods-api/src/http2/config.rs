@@ -49,6 +49,10 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// How long a field block may take from its HEADERS frame to END_HEADERS.
     pub header_timeout: Duration,
+    /// How long a complete response may wait for the peer's windows while no body leaves: it is reset then, so that a
+    /// peer cannot have us keep old bytes for ever (CVE-2019-9517). A response that goes on, such as a watch, is its
+    /// owner's to end.
+    pub stall_timeout: Duration,
     /// How long a connection may be without streams. None by default: agents keep one connection for ever.
     pub idle_timeout: Option<Duration>,
 }
@@ -75,6 +79,7 @@ impl Default for Config {
             noise: Limit::new(1024, 100),
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(60),
             idle_timeout: None,
         }
     }

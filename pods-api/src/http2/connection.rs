@@ -223,7 +223,7 @@ impl Connection {
         };
         let idle = self.idle_since.zip(self.config.idle_timeout).map(|(since, timeout)| since + timeout);
         let idle = idle.filter(|_| self.drain == Drain::No);
-        [self.handshake_until, block, drain, idle].into_iter().flatten().min()
+        [self.handshake_until, block, drain, idle, self.stalled_until()].into_iter().flatten().min()
     }
 
     /// Acts on deadlines that have passed.
@@ -232,7 +232,9 @@ impl Connection {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return;
         }
-        if self.handshake_until.is_some_and(|until| until <= now) {
+        if self.stalled_until().is_some_and(|until| until <= now) {
+            self.reset_stalled_responses();
+        } else if self.handshake_until.is_some_and(|until| until <= now) {
             self.fail(ConnectionError::new(ErrorCode::SETTINGS_TIMEOUT, "the handshake took too long"));
         } else if self.block.as_ref().is_some_and(|block| block.since + self.config.header_timeout <= now) {
             self.fail(ConnectionError::calm("a field block took too long"));

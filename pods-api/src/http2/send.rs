@@ -10,7 +10,7 @@ use super::error::{ErrorCode, StreamClosed};
 use super::events::{Event, StreamId};
 use super::frame;
 use super::sender::Outcome;
-use super::streams::{Ended, Item, Turn};
+use super::streams::{Ended, Item, Stream, Turn};
 use super::writer::Writer;
 use crate::transport::Outgoing;
 
@@ -84,10 +84,20 @@ impl Connection {
         !self.send.control.is_empty() || self.send.has_turns()
     }
 
-    /// Since when bodies wait for the peer's windows while none of them can leave.
-    #[must_use]
-    pub fn stalled_since(&self) -> Option<Instant> {
-        self.send.stalled_since()
+    /// When complete responses that the peer does not take are given up.
+    pub(super) fn stalled_until(&self) -> Option<Instant> {
+        self.send.stalled_since().map(|since| since + self.config.stall_timeout)
+    }
+
+    /// Resets the complete responses that wait for a window. The time starts anew for what still waits.
+    pub(super) fn reset_stalled_responses(&mut self) {
+        let is_held = |stream: &Stream| stream.ending && matches!(stream.turn, Turn::Blocked | Turn::Starved);
+        let stalled: Vec<StreamId> =
+            self.streams.iter_mut().filter(|(_, stream)| is_held(stream)).map(|(id, _)| id).collect();
+        for stream in stalled {
+            self.reset(stream, ErrorCode::CANCEL);
+        }
+        self.send.note_progress(true, self.now);
     }
 
     /// Moves what may leave now into `out`, until it holds about `budget` bytes: control frames first, then the

@@ -141,22 +141,35 @@ fn a_stream_is_writable_when_its_queue_falls_to_the_low_water_mark() {
 }
 
 #[test]
-fn a_stall_is_timed_from_the_last_progress() {
+fn a_complete_response_that_is_not_taken_is_reset_and_an_open_one_is_not() {
+    // CVE-2019-9517
+    const PATIENCE: Duration = Duration::from_secs(60);
     let mut client = Client::new();
     client.send(&settings(&[(4, 0)]));
-    let stream = client.request(1);
-    assert_eq!(client.connection.stalled_since(), None);
-    respond(&mut client, stream, 10);
-    let start = client.now;
+    let (answer, watch) = (client.request(1), client.request(3));
+    assert_eq!(client.connection.deadline(), None);
+    respond(&mut client, answer, 10);
+    client.connection.send_headers(watch, ok(), false).unwrap();
+    client.connection.send_data(watch, Bytes::from_static(b"event"), false).unwrap();
     client.output();
-    client.pass(Duration::from_secs(5));
-    client.output();
-    assert_eq!(client.connection.stalled_since(), Some(start));
+    client.pass(PATIENCE / 2);
     client.send(&window_update(1, 4));
     client.output();
-    assert_eq!(client.connection.stalled_since(), Some(client.now));
-    client.send(&rst_stream(1, ErrorCode::CANCEL));
-    assert_eq!(client.connection.stalled_since(), None);
+    client.pass(PATIENCE - Duration::from_secs(1));
+    assert_eq!(client.connection.queued(answer), 6, "timed from the last progress");
+    client.pass(Duration::from_secs(1));
+    let frames = client.output();
+    assert!(
+        matches!(&frames[..], [reset] if reset.kind == Kind::RST_STREAM && reset.stream == 1),
+        "{frames:?}"
+    );
+    assert_eq!((client.connection.queued(answer), client.connection.queued(watch)), (0, 5));
+    let next = client.connection.deadline();
+    assert_eq!(next, Some(client.now + PATIENCE), "no busy loop while the watch waits");
+    client.pass(PATIENCE);
+    assert_eq!(client.connection.queued(watch), 5);
+    client.send(&rst_stream(3, ErrorCode::CANCEL));
+    assert_eq!(client.connection.deadline(), None);
 }
 
 #[test]
