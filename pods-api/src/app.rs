@@ -56,6 +56,9 @@ pub enum AppError {
         /// What the kernel says.
         source: std::io::Error,
     },
+    /// A thread that served clients or kept the pods has panicked: what is still served would go stale or hang.
+    #[error("internal failure: the {0} has panicked; the log says where")]
+    Panicked(&'static str),
     /// A thread, a runtime or a signal handler.
     #[error("cannot start {what}")]
     Start {
@@ -192,9 +195,9 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let mut readiness = tokio::time::interval(READINESS_POLL_INTERVAL);
     let mut is_ready = false;
     let mut stop = std::pin::pin!(stop.received());
-    let signal = loop {
+    let cause = loop {
         tokio::select! {
-            signal = &mut stop => break signal,
+            signal = &mut stop => break Ok(signal),
             _ = readiness.tick(), if !is_ready => {
                 is_ready = store.readiness().is_ready();
                 if is_ready {
@@ -203,15 +206,30 @@ async fn run(config: &Config) -> Result<(), AppError> {
                     notify_systemd(&[sd_notify::NotifyState::Ready]);
                 }
             }
-            _ = care.tick() => match reactor.check_listener() {
-                Ok(None) => {}
-                Ok(Some(rebound)) => warn!(?rebound, socket = %config.socket.display(), "socket bound again"),
-                Err(error) => error!(error = &error as &dyn std::error::Error, "socket cannot be bound again"),
-            },
+            _ = care.tick() => {
+                match reactor.check_listener() {
+                    Ok(None) => {}
+                    Ok(Some(rebound)) => {
+                        warn!(?rebound, socket = %config.socket.display(), "socket bound again");
+                    }
+                    Err(error) => {
+                        error!(error = &error as &dyn std::error::Error, "socket cannot be bound again");
+                    }
+                }
+                if !store_thread.is_running() {
+                    break Err(AppError::Panicked("store"));
+                }
+                if reactor.status().workers.iter().any(|worker| !worker.is_running) {
+                    break Err(AppError::Panicked("worker"));
+                }
+            }
         }
     };
 
-    info!(signal, "stopping");
+    match &cause {
+        Ok(signal) => info!(signal, "stopping"),
+        Err(error) => error!(%error, "stopping, to be started anew"),
+    }
     notify_systemd(&[sd_notify::NotifyState::Stopping]);
     set_health(&health, ServingStatus::NotServing).await;
     // Watches end with UNAVAILABLE; other calls are answered, for as long as that takes at most.
@@ -229,7 +247,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
         Ok(drained) if drained.in_time && !drained.has_panicked && store_ended.is_ok() => info!("stopped"),
         outcome => warn!(?outcome, "stopped, but not every connection or thread ended in order"),
     }
-    Ok(())
+    cause.map(drop)
 }
 
 /// gRPC server reflection, v1 and v1alpha, over every schema in `proto/`.

@@ -61,8 +61,9 @@ fn serve(args: ServeArgs) -> ExitCode {
     match std::panic::catch_unwind(|| app::serve(&config)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
+            let is_internal = matches!(error, app::AppError::Panicked(_));
             report(&error.into());
-            ExitCode::FAILURE
+            if is_internal { ExitCode::from(EXIT_INTERNAL) } else { ExitCode::FAILURE }
         }
         // The panic hook has said what and where.
         Err(_) => ExitCode::from(EXIT_INTERNAL),

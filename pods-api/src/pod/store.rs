@@ -112,6 +112,12 @@ pub struct StoreThread {
 }
 
 impl StoreThread {
+    /// Whether it still takes updates; it does until it is stopped, unless it has panicked.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
     /// Ends the thread; updates that still wait are not applied. Senders get an error from then on.
     ///
     /// # Errors
