@@ -8,6 +8,7 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
+mod dial;
 pub mod grpc;
 pub mod http2;
 pub mod lifecycle;
