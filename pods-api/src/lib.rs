@@ -11,6 +11,7 @@ pub mod config;
 mod dial;
 pub mod grpc;
 pub mod http2;
+pub mod kernel;
 pub mod lifecycle;
 pub mod metrics;
 pub mod pod;
