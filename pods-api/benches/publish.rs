@@ -52,7 +52,7 @@ impl Node {
     /// A change of one pod, another one each time.
     fn change(&mut self) -> Update {
         let number = (self.generation as usize).wrapping_mul(7919) % self.pods;
-        Update::Upsert { source: SourceId::Manifest, pod: self.pod(number) }
+        Update::Changes { source: SourceId::Manifest, pods: vec![self.pod(number)], gone: Vec::new() }
     }
 
     fn watchers(&self, count: usize) -> Vec<Watcher> {

@@ -55,24 +55,29 @@ impl Sources {
         touched.into_iter().map(|uid| (uid.clone(), self.served(&uid))).collect()
     }
 
-    /// Adds or replaces one pod of a source.
-    pub(super) fn upsert(&mut self, source: SourceId, pod: SourcePod, now: Instant) -> Effects {
-        let uid = pod.uid.clone();
-        let old = self.pods.entry(source).or_default();
-        if old.get(&uid).is_some_and(|old| old.pod == pod) {
-            return Effects::new();
+    /// Adds, replaces and removes single pods of one source. Its cost does not depend on how many others there are.
+    pub(super) fn change(
+        &mut self,
+        source: SourceId,
+        pods: Vec<SourcePod>,
+        gone: Vec<PodUid>,
+        now: Instant,
+    ) -> Effects {
+        let held = self.pods.entry(source).or_default();
+        let mut touched = BTreeSet::new();
+        for uid in gone {
+            if held.remove(&uid).is_some() {
+                touched.insert(uid);
+            }
         }
-        old.insert(uid.clone(), Held { pod, received: now });
-        vec![(uid.clone(), self.served(&uid))]
-    }
-
-    /// Removes one pod of a source.
-    pub(super) fn remove(&mut self, source: SourceId, uid: PodUid) -> Effects {
-        let Some(_) = self.pods.get_mut(&source).and_then(|pods| pods.remove(&uid)) else {
-            return Effects::new();
-        };
-        let served = self.served(&uid);
-        vec![(uid, served)]
+        for pod in pods {
+            let uid = pod.uid.clone();
+            if held.get(&uid).is_none_or(|old| old.pod != pod) {
+                held.insert(uid.clone(), Held { pod, received: now });
+                touched.insert(uid);
+            }
+        }
+        touched.into_iter().map(|uid| (uid.clone(), self.served(&uid))).collect()
     }
 
     /// Lets the sources that gave `pod` hold these shared bytes of it, so that each pod is in memory once.
@@ -155,14 +160,17 @@ mod tests {
     #[test]
     fn single_pods_come_and_go() {
         let mut sources = Sources::default();
-        let pod = pods(&[("a", 1)]).remove(0);
-        assert_eq!(
-            sources.upsert(SourceId::Manifest, pod.clone(), Instant::now()),
-            [("a".into(), Some(pod.clone()))]
-        );
-        assert_eq!(sources.upsert(SourceId::Manifest, pod, Instant::now()), []);
-        assert_eq!(sources.remove(SourceId::Manifest, "a".into()), [("a".into(), None)]);
-        assert_eq!(sources.remove(SourceId::Manifest, "a".into()), []);
+        let mut change = |generations: &[(&str, u64)], gone: &[&str]| {
+            let gone = gone.iter().map(|&uid| uid.into()).collect();
+            let effects = sources.change(SourceId::Manifest, pods(generations), gone, Instant::now());
+            effects.iter().map(|(uid, pod)| (uid.to_string(), pod.is_some())).collect::<Vec<_>>()
+        };
+        let effect = |uid: &str, is_there| (uid.to_owned(), is_there);
+        assert_eq!(change(&[("b", 1), ("a", 1)], &[]), [effect("a", true), effect("b", true)]);
+        assert_eq!(change(&[("a", 1)], &["unknown"]), []);
+        // One change set, in which a pod takes the place of another one.
+        assert_eq!(change(&[("c", 1)], &["a"]), [effect("a", false), effect("c", true)]);
+        assert_eq!(change(&[("b", 2)], &["b"]), [effect("b", true)], "what is given is there");
     }
 
     #[test]

@@ -61,19 +61,15 @@ pub enum Update {
         /// Every pod the source has, each UID once.
         pods: Vec<SourcePod>,
     },
-    /// One pod of a source is new or has changed; its others stay.
-    Upsert {
+    /// What has changed since a source's last update; its other pods stay. One change set: nobody sees a part of it,
+    /// so a pod that gets another UID is never missing.
+    Changes {
         /// Who says so.
         source: SourceId,
-        /// The pod's new state.
-        pod: SourcePod,
-    },
-    /// One pod of a source is gone; its others stay.
-    Remove {
-        /// Who says so.
-        source: SourceId,
-        /// Which pod.
-        uid: PodUid,
+        /// Pods that are new or have changed, each UID once.
+        pods: Vec<SourcePod>,
+        /// Pods that are gone; one that is in `pods` too is there.
+        gone: Vec<PodUid>,
     },
     /// What the container runtime has of some pods.
     Live {

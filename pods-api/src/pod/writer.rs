@@ -107,8 +107,9 @@ impl<S: EventSink> Writer<S> {
                     self.delivered.push(source);
                     self.sources.set(source, pods, now.instant)
                 }
-                Update::Upsert { source, pod } => self.sources.upsert(source, pod, now.instant),
-                Update::Remove { source, uid } => self.sources.remove(source, uid),
+                Update::Changes { source, pods, gone } => {
+                    self.sources.change(source, pods, gone, now.instant)
+                }
                 Update::Live { pods } => {
                     let uids = self.live.update(pods);
                     self.served(uids)

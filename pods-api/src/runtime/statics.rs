@@ -2,10 +2,11 @@
 //!
 //! The kubelet hashes a static pod in a way that nobody else can reproduce, so a manifest without a UID first has one
 //! of this server's making (rule A.7.5). Manifests pass through here on their way to the store: one that is new or has
-//! changed is held back for a short while, until the runtime shows the sandbox that the kubelet made for it. Pure: the
-//! reconciler hands in sets, lists and times.
+//! changed is held back for a short while, until the runtime shows the sandbox that the kubelet made for it. Only what
+//! changes is looked at and passed on; a change of the sandboxes alone concerns every manifest. Pure: the reconciler
+//! hands in updates, lists and times.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pods_api_proto::k8s::io::api::core::v1;
@@ -27,20 +28,41 @@ const RUNTIME_PREFIX: &str = "io.kubernetes.";
 #[derive(Debug)]
 pub(super) struct StaticPods {
     hold_back: Duration,
-    /// The source's last set; `None` before its first.
-    manifests: Option<Vec<SourcePod>>,
+    /// The source's pods, by the UID that the source gave them; `None` before its first set.
+    manifests: Option<BTreeMap<PodUid, Manifest>>,
     /// Sandboxes of static pods, newest first.
     sandboxes: Vec<SandboxIdentity>,
-    /// The kubelet's UID and `config.seen` by the UID of our making.
-    adopted: HashMap<PodUid, (PodUid, Option<String>)>,
+    /// The kubelet's identity by the UID of our making.
+    adopted: HashMap<PodUid, Identity>,
     /// Which manifest each of the kubelet's UIDs was adopted for. It never fits another one: an edited manifest has
     /// another UID, even while the old sandbox still runs (rule A.7.6).
     taken: HashMap<PodUid, PodUid>,
     /// Until when the pods not shown yet are held back, by the UID of our making.
     held: HashMap<PodUid, Instant>,
-    /// What the store was told last.
-    told: Option<Vec<SourcePod>>,
-    is_dirty: bool,
+    /// The manifests to look at, by the source's UID.
+    dirty: BTreeSet<PodUid>,
+    /// UIDs that the store was told and that have left the source.
+    gone: Vec<PodUid>,
+    /// Whether the store has the first set.
+    has_told: bool,
+}
+
+/// One of the source's pods.
+#[derive(Debug)]
+struct Manifest {
+    pod: SourcePod,
+    /// As what the store has it.
+    told: Option<Identity>,
+    /// Whether the store has an older version of it.
+    is_edited: bool,
+}
+
+/// What the kubelet makes up for a static pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    uid: PodUid,
+    /// The text of `config.seen`; `None` leaves the source's.
+    seen: Option<String>,
 }
 
 impl StaticPods {
@@ -52,31 +74,57 @@ impl StaticPods {
             adopted: HashMap::new(),
             taken: HashMap::new(),
             held: HashMap::new(),
-            told: None,
-            is_dirty: false,
+            dirty: BTreeSet::new(),
+            gone: Vec::new(),
+            has_told: false,
         }
     }
 
-    /// Takes a set of manifests; anything else passes as it is.
+    /// Takes what the source of manifests says; anything else passes as it is.
     pub(super) fn take(&mut self, update: Update, now: Instant) -> Option<Update> {
-        let Update::Set { source: SourceId::Manifest, pods } = update else { return Some(update) };
-        for pod in pods.iter().filter(|pod| pod.is_uid_provisional) {
-            let is_new = !self.has(&pod.uid) && !self.adopted.contains_key(&pod.uid);
-            if is_new {
-                self.held.entry(pod.uid.clone()).or_insert(now + self.hold_back);
+        match update {
+            Update::Set { source: SourceId::Manifest, pods } => {
+                let there: HashSet<_> = pods.iter().map(|pod| &pod.uid).collect();
+                let known = self.manifests.get_or_insert_default().keys();
+                let gone = known.filter(|uid| !there.contains(uid)).cloned().collect();
+                self.change(pods, gone, now);
             }
+            Update::Changes { source: SourceId::Manifest, pods, gone } => self.change(pods, gone, now),
+            other => return Some(other),
         }
-        self.manifests = Some(pods);
-        let manifests = self.manifests.as_deref().unwrap_or_default();
-        let is_there = |uid: &PodUid| manifests.iter().any(|pod| pod.uid == *uid);
-        self.held.retain(|uid, _| is_there(uid));
-        self.adopted.retain(|uid, _| is_there(uid));
-        self.is_dirty = true;
         self.release(now)
     }
 
-    fn has(&self, uid: &PodUid) -> bool {
-        self.manifests.iter().flatten().any(|pod| pod.uid == *uid)
+    fn change(&mut self, pods: Vec<SourcePod>, gone: Vec<PodUid>, now: Instant) {
+        let manifests = self.manifests.get_or_insert_default();
+        let there: HashSet<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        for own in gone.into_iter().filter(|own| !there.contains(own)) {
+            self.held.remove(&own);
+            self.adopted.remove(&own);
+            let told = manifests.remove(&own).and_then(|manifest| manifest.told);
+            self.gone.extend(told.map(|told| told.uid));
+        }
+        for pod in pods {
+            let own = pod.uid.clone();
+            match manifests.get_mut(&own) {
+                Some(manifest) if manifest.pod == pod => continue,
+                Some(manifest) => (manifest.pod, manifest.is_edited) = (pod, true),
+                None if pod.is_uid_provisional => {
+                    self.held.insert(own.clone(), now + self.hold_back);
+                    manifests.insert(own.clone(), Manifest::new(pod));
+                }
+                None => {
+                    // A manifest that states its UID has it, whichever one it was adopted for.
+                    if let Some(other) =
+                        self.taken.remove(&own).filter(|other| self.adopted.remove(other).is_some())
+                    {
+                        self.dirty.insert(other);
+                    }
+                    manifests.insert(own.clone(), Manifest::new(pod));
+                }
+            }
+            self.dirty.insert(own);
+        }
     }
 
     /// Takes in the sandboxes of a full list.
@@ -94,26 +142,28 @@ impl StaticPods {
             self.taken.retain(|uid, own| {
                 adopted.contains_key(own) || sandboxes.iter().any(|sandbox| sandbox.uid == *uid)
             });
-            self.is_dirty = true;
+            self.dirty.extend(self.manifests.iter().flat_map(BTreeMap::keys).cloned());
         }
     }
 
-    /// The set to tell the store, if it has changed.
+    /// What to tell the store, if anything has changed: the full set once, then changes.
     pub(super) fn release(&mut self, now: Instant) -> Option<Update> {
-        let held_before = self.held.len();
-        self.held.retain(|_, until| *until > now);
-        if !std::mem::take(&mut self.is_dirty) && self.held.len() == held_before {
-            return None;
+        self.dirty.extend(self.held.extract_if(|_, until| *until <= now).map(|(own, _)| own));
+        let dirty = std::mem::take(&mut self.dirty);
+        for own in &dirty {
+            self.adopt(own);
         }
-        let manifests = self.manifests.take()?;
-        let pods: Vec<_> = manifests.iter().filter_map(|pod| self.resolve(pod)).collect();
-        self.manifests = Some(manifests);
+        if self.has_told {
+            let pods: Vec<_> = dirty.iter().filter_map(|own| self.tell(own)).collect();
+            let gone = std::mem::take(&mut self.gone);
+            let is_changed = !pods.is_empty() || !gone.is_empty();
+            return is_changed.then_some(Update::Changes { source: SourceId::Manifest, pods, gone });
+        }
         // A first set that leaves pods out would make the source ready without them.
-        let is_first_incomplete = self.told.is_none() && !self.held.is_empty();
-        if is_first_incomplete || self.told.as_ref() == Some(&pods) {
-            return None;
-        }
-        self.told = Some(pods.clone());
+        let manifests = self.manifests.as_ref().filter(|_| self.held.is_empty())?;
+        let all: Vec<_> = manifests.keys().cloned().collect();
+        self.has_told = true;
+        let pods = all.iter().filter_map(|own| self.tell(own)).collect();
         Some(Update::Set { source: SourceId::Manifest, pods })
     }
 
@@ -122,26 +172,38 @@ impl StaticPods {
         self.held.values().min().copied()
     }
 
-    /// The pod under its best UID; `None` while it is held back.
-    fn resolve(&mut self, pod: &SourcePod) -> Option<SourcePod> {
-        if !pod.is_uid_provisional {
-            return Some(pod.clone());
+    /// Gives a pod the identity of the newest sandbox that fits it.
+    fn adopt(&mut self, own: &PodUid) {
+        let manifest = self.manifests.as_ref().and_then(|manifests| manifests.get(own));
+        let Some(pod) = manifest.map(|manifest| &manifest.pod).filter(|pod| pod.is_uid_provisional) else {
+            return;
+        };
+        let Some(sandbox) = self.candidate(pod) else { return };
+        let seen = sandbox.annotations.get(CONFIG_SEEN).cloned();
+        let identity = Identity { uid: sandbox.uid.clone(), seen };
+        if self.adopted.get(own).is_none_or(|before| before.uid != identity.uid) {
+            tracing::info!(namespace = %pod.namespace, name = %pod.name, uid = %identity.uid, "static pod has the kubelet's UID");
         }
-        if let Some(sandbox) = self.candidate(pod) {
-            let seen = sandbox.annotations.get(CONFIG_SEEN).cloned();
-            let uid = sandbox.uid.clone();
-            self.taken.insert(uid.clone(), pod.uid.clone());
-            let before = self.adopted.insert(pod.uid.clone(), (uid.clone(), seen));
-            if before.is_none_or(|(before, _)| before != uid) {
-                tracing::info!(namespace = %pod.namespace, name = %pod.name, %uid, "static pod has the kubelet's UID");
-            }
-            self.held.remove(&pod.uid);
+        self.taken.insert(identity.uid.clone(), own.clone());
+        self.adopted.insert(own.clone(), identity);
+        self.held.remove(own);
+    }
+
+    /// The pod under its best UID, if the store has it otherwise; `None` also while it is held back.
+    fn tell(&mut self, own: &PodUid) -> Option<SourcePod> {
+        let manifest = self.manifests.as_mut()?.get_mut(own).filter(|_| !self.held.contains_key(own))?;
+        let adopted = self.adopted.get(own);
+        let identity = adopted.cloned().unwrap_or_else(|| Identity { uid: own.clone(), seen: None });
+        let before = manifest.told.replace(identity);
+        let identity = manifest.told.as_ref()?;
+        if !std::mem::take(&mut manifest.is_edited) && before.as_ref() == Some(identity) {
+            return None;
         }
-        match self.adopted.get(&pod.uid) {
-            Some((uid, seen)) => Some(renamed(pod, uid, seen.as_deref())),
-            None if self.held.contains_key(&pod.uid) => None,
-            None => Some(pod.clone()),
-        }
+        self.gone.extend(before.map(|before| before.uid).filter(|uid| *uid != identity.uid));
+        Some(match adopted {
+            Some(identity) => renamed(&manifest.pod, identity),
+            None => manifest.pod.clone(),
+        })
     }
 
     /// The newest sandbox that the kubelet can have made for this manifest, ready ones first.
@@ -151,11 +213,24 @@ impl StaticPods {
             .iter()
             .filter(|sandbox| sandbox.namespace == pod.namespace && sandbox.name == pod.name)
             .filter(|sandbox| self.taken.get(&sandbox.uid).is_none_or(|own| *own == pod.uid))
+            .filter(|sandbox| !self.states(&sandbox.uid))
             .peekable();
         candidates.peek()?;
         let decoded = v1::Pod::decode(&*pod.pod).ok()?;
         let metadata = decoded.metadata.unwrap_or_default();
         candidates.find(|sandbox| fits(sandbox, &metadata.labels, &metadata.annotations))
+    }
+
+    /// Whether a manifest states that UID.
+    fn states(&self, uid: &PodUid) -> bool {
+        let manifest = self.manifests.as_ref().and_then(|manifests| manifests.get(uid));
+        manifest.is_some_and(|manifest| !manifest.pod.is_uid_provisional)
+    }
+}
+
+impl Manifest {
+    fn new(pod: SourcePod) -> Self {
+        Self { pod, told: None, is_edited: false }
     }
 }
 
@@ -174,7 +249,7 @@ fn fits(
 }
 
 /// The pod under the kubelet's UID, with the annotations that go with it (rules A.3.7, A.3.10).
-fn renamed(pod: &SourcePod, uid: &PodUid, seen: Option<&str>) -> SourcePod {
+fn renamed(pod: &SourcePod, Identity { uid, seen }: &Identity) -> SourcePod {
     let mut edit = PodEdit::new(&pod.pod);
     edit.uid(uid.as_str()).annotation(CONFIG_HASH, uid.as_str());
     if let Some(seen) = seen {
@@ -231,9 +306,50 @@ mod tests {
         Update::Set { source: SourceId::Manifest, pods: pods.to_vec() }
     }
 
-    fn uids(update: Option<Update>) -> Option<Vec<String>> {
-        let Update::Set { pods, .. } = update? else { panic!("a set") };
-        Some(pods.iter().map(|pod| pod.uid.to_string()).collect())
+    /// Static pods on their way to a store that keeps what it is told.
+    struct Fixture {
+        statics: StaticPods,
+        store: Option<BTreeMap<PodUid, SourcePod>>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { statics: StaticPods::new(HOLD_BACK), store: None }
+        }
+
+        /// What the store has after the source's update, if it was told anything.
+        fn take(&mut self, update: Update, now: Instant) -> Option<Vec<String>> {
+            let update = self.statics.take(update, now);
+            self.store(update)
+        }
+
+        fn release(&mut self, now: Instant) -> Option<Vec<String>> {
+            let update = self.statics.release(now);
+            self.store(update)
+        }
+
+        fn store(&mut self, update: Option<Update>) -> Option<Vec<String>> {
+            match update? {
+                Update::Set { pods, .. } => {
+                    assert!(self.store.is_none(), "the full set comes once");
+                    self.store = Some(pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect());
+                }
+                Update::Changes { pods, gone, .. } => {
+                    let store = self.store.as_mut().expect("the full set comes first");
+                    for uid in gone {
+                        assert!(store.remove(&uid).is_some(), "{uid} was not there");
+                    }
+                    store.extend(pods.into_iter().map(|pod| (pod.uid.clone(), pod)));
+                }
+                other => panic!("{other:?}"),
+            }
+            Some(self.store.iter().flatten().map(|(uid, _)| uid.to_string()).collect())
+        }
+    }
+
+    fn changes(pods: &[SourcePod], gone: &[&str]) -> Update {
+        let gone = gone.iter().map(|&uid| uid.into()).collect();
+        Update::Changes { source: SourceId::Manifest, pods: pods.to_vec(), gone }
     }
 
     fn some(uids: &[&str]) -> Option<Vec<String>> {
@@ -243,65 +359,71 @@ mod tests {
     #[test]
     fn runtimes_uid_is_adopted_with_its_annotations() {
         // MAN-8, rule A.7.5.
-        let (mut statics, now) = (StaticPods::new(HOLD_BACK), Instant::now());
-        statics.take_sandboxes(&[sandbox("kubelet", "etcd-n", "1", 5)]);
-        let update = statics.take(set(&[manifest("own", "etcd-n", "1")]), now);
-        let Some(Update::Set { pods, .. }) = update else { panic!("told at once") };
-        let metadata = v1::Pod::decode(&*pods[0].pod).unwrap().metadata.unwrap();
-        assert_eq!((pods[0].uid.as_str(), metadata.uid()), ("kubelet", "kubelet"));
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        statics.statics.take_sandboxes(&[sandbox("kubelet", "etcd-n", "1", 5)]);
+        assert_eq!(
+            statics.take(set(&[manifest("own", "etcd-n", "1")]), now),
+            some(&["kubelet"]),
+            "told at once"
+        );
+        let told = &statics.store.as_ref().unwrap()["kubelet"];
+        let metadata = v1::Pod::decode(&*told.pod).unwrap().metadata.unwrap();
+        assert_eq!((told.uid.as_str(), metadata.uid()), ("kubelet", "kubelet"));
         assert_eq!(
             (&*metadata.annotations[CONFIG_HASH], &*metadata.annotations[CONFIG_SEEN]),
             ("kubelet", "the kubelet's")
         );
-        assert_eq!(uids(statics.take(set(&[manifest("own", "etcd-n", "1")]), now)), None, "the same again");
+        assert_eq!(statics.take(set(&[manifest("own", "etcd-n", "1")]), now), None, "the same again");
     }
 
     #[test]
     fn first_set_waits_for_the_runtime_but_not_for_ever() {
-        let (mut statics, now) = (StaticPods::new(HOLD_BACK), Instant::now());
-        assert_eq!(uids(statics.take(set(&[manifest("a", "a", "1"), manifest("b", "b", "1")]), now)), None);
-        statics.take_sandboxes(&[sandbox("kubelet-a", "a", "1", 5)]);
-        assert_eq!(uids(statics.release(now)), None, "a set without b would be incomplete");
-        assert_eq!(statics.next_due(), Some(now + HOLD_BACK));
-        assert_eq!(uids(statics.release(now + HOLD_BACK)), some(&["kubelet-a", "b"]));
-        assert_eq!(statics.next_due(), None);
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        assert_eq!(statics.take(set(&[manifest("a", "a", "1"), manifest("b", "b", "1")]), now), None);
+        statics.statics.take_sandboxes(&[sandbox("kubelet-a", "a", "1", 5)]);
+        assert_eq!(statics.release(now), None, "a set without b would be incomplete");
+        assert_eq!(statics.statics.next_due(), Some(now + HOLD_BACK));
+        assert_eq!(statics.release(now + HOLD_BACK), some(&["b", "kubelet-a"]));
+        assert_eq!(statics.statics.next_due(), None);
         // The better UID comes later: the old one is gone from the same set (no duplicates).
-        statics.take_sandboxes(&[sandbox("kubelet-b", "b", "1", 6), sandbox("kubelet-a", "a", "1", 5)]);
-        assert_eq!(uids(statics.release(now + 2 * HOLD_BACK)), some(&["kubelet-a", "kubelet-b"]));
+        statics
+            .statics
+            .take_sandboxes(&[sandbox("kubelet-b", "b", "1", 6), sandbox("kubelet-a", "a", "1", 5)]);
+        assert_eq!(statics.release(now + 2 * HOLD_BACK), some(&["kubelet-a", "kubelet-b"]));
     }
 
     #[test]
     fn edited_manifest_does_not_get_the_old_sandboxs_uid() {
         // Rule A.7.6, with an edit that the sandbox does not show.
-        let (mut statics, now) = (StaticPods::new(HOLD_BACK), Instant::now());
-        statics.take_sandboxes(&[sandbox("old", "a", "1", 5)]);
-        assert_eq!(uids(statics.take(set(&[manifest("v1", "a", "1"), manifest("x", "x", "1")]), now)), None);
-        assert_eq!(uids(statics.release(now + HOLD_BACK)), some(&["old", "x"]));
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        statics.statics.take_sandboxes(&[sandbox("old", "a", "1", 5)]);
+        assert_eq!(statics.take(set(&[manifest("v1", "a", "1"), manifest("x", "x", "1")]), now), None);
+        assert_eq!(statics.release(now + HOLD_BACK), some(&["old", "x"]));
         let now = now + HOLD_BACK;
         let edited = || set(&[manifest("v2", "a", "1"), manifest("x", "x", "1")]);
-        assert_eq!(uids(statics.take(edited(), now)), some(&["x"]), "held back");
-        statics.take_sandboxes(&[sandbox("new", "a", "1", 9), sandbox("old", "a", "1", 5)]);
-        assert_eq!(uids(statics.release(now)), some(&["new", "x"]));
+        assert_eq!(statics.take(edited(), now), some(&["x"]), "held back");
+        statics.statics.take_sandboxes(&[sandbox("new", "a", "1", 9), sandbox("old", "a", "1", 5)]);
+        assert_eq!(statics.release(now), some(&["new", "x"]));
     }
 
     #[test]
     fn sandbox_of_another_version_is_told_by_its_labels() {
-        let (mut statics, now) = (StaticPods::new(HOLD_BACK), Instant::now());
-        statics.take_sandboxes(&[sandbox("old", "a", "1", 5)]);
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        statics.statics.take_sandboxes(&[sandbox("old", "a", "1", 5)]);
         statics.take(set(&[manifest("v2", "a", "2")]), now);
-        assert_eq!(uids(statics.release(now + HOLD_BACK)), some(&["v2"]));
-        statics.take_sandboxes(&[sandbox("old", "a", "1", 5), sandbox("new", "a", "2", 9)]);
-        assert_eq!(uids(statics.release(now + HOLD_BACK)), some(&["new"]));
+        assert_eq!(statics.release(now + HOLD_BACK), some(&["v2"]));
+        statics.statics.take_sandboxes(&[sandbox("old", "a", "1", 5), sandbox("new", "a", "2", 9)]);
+        assert_eq!(statics.release(now + HOLD_BACK), some(&["new"]));
     }
 
     #[test]
     fn newest_ready_sandbox_wins_and_others_do_not_count() {
         let now = Instant::now();
         let with = |sandboxes: &[SandboxIdentity]| {
-            let mut statics = StaticPods::new(HOLD_BACK);
-            statics.take_sandboxes(sandboxes);
-            statics.take(set(&[manifest("own", "a", "1")]), now);
-            statics.told.map_or("held".to_owned(), |told| told[0].uid.to_string())
+            let mut statics = Fixture::new();
+            statics.statics.take_sandboxes(sandboxes);
+            let told = statics.take(set(&[manifest("own", "a", "1")]), now);
+            told.map_or("held".to_owned(), |told| told[0].clone())
         };
         let stopped = |mut sandbox: SandboxIdentity| {
             sandbox.is_ready = false;
@@ -320,23 +442,67 @@ mod tests {
 
     #[test]
     fn adopted_uid_stays_when_the_sandbox_is_gone_and_follows_the_kubelet() {
-        let (mut statics, now) = (StaticPods::new(HOLD_BACK), Instant::now());
-        statics.take_sandboxes(&[sandbox("one", "a", "1", 5)]);
-        assert_eq!(uids(statics.take(set(&[manifest("own", "a", "1")]), now)), some(&["one"]));
-        statics.take_sandboxes(&[]);
-        assert_eq!(uids(statics.release(now)), None);
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        statics.statics.take_sandboxes(&[sandbox("one", "a", "1", 5)]);
+        assert_eq!(statics.take(set(&[manifest("own", "a", "1")]), now), some(&["one"]));
+        statics.statics.take_sandboxes(&[]);
+        assert_eq!(statics.release(now), None);
         // MAN-8: another version of the kubelet hashes the same manifest to another UID.
-        statics.take_sandboxes(&[sandbox("two", "a", "1", 9)]);
-        assert_eq!(uids(statics.release(now)), some(&["two"]));
+        statics.statics.take_sandboxes(&[sandbox("two", "a", "1", 9)]);
+        assert_eq!(statics.release(now), some(&["two"]));
     }
 
     #[test]
     fn explicit_uids_and_other_updates_pass() {
-        let (mut statics, now) = (StaticPods::new(HOLD_BACK), Instant::now());
+        let (mut statics, now) = (Fixture::new(), Instant::now());
         let explicit = SourcePod { is_uid_provisional: false, ..manifest("explicit", "a", "1") };
-        assert_eq!(uids(statics.take(set(&[explicit]), now)), some(&["explicit"]));
-        assert_eq!(uids(statics.take(set(&[]), now)), some(&[]));
-        let other = Update::Remove { source: SourceId::ApiServer, uid: "u".into() };
-        assert!(matches!(statics.take(other, now), Some(Update::Remove { .. })));
+        assert_eq!(statics.take(set(&[explicit]), now), some(&["explicit"]));
+        assert_eq!(statics.take(set(&[]), now), some(&[]));
+        let other = Update::Set { source: SourceId::ApiServer, pods: Vec::new() };
+        let passed = statics.statics.take(other, now);
+        assert!(matches!(passed, Some(Update::Set { source: SourceId::ApiServer, .. })));
+    }
+
+    #[test]
+    fn only_changes_follow_the_first_set() {
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        let explicit =
+            |uid: &str, label: &str| SourcePod { is_uid_provisional: false, ..manifest(uid, uid, label) };
+        assert_eq!(statics.take(set(&[explicit("a", "1"), explicit("b", "1")]), now), some(&["a", "b"]));
+        let told = |update| match update {
+            Some(Update::Changes { pods, gone, .. }) => {
+                let pods: Vec<_> = pods.iter().map(|pod| pod.uid.to_string()).collect();
+                (pods, gone.iter().map(PodUid::to_string).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        };
+        let update = statics.statics.take(changes(&[explicit("b", "2"), explicit("a", "1")], &[]), now);
+        assert_eq!(told(update), (vec!["b".to_owned()], vec![]));
+        let update = statics.statics.take(changes(&[explicit("c", "1")], &["a"]), now);
+        assert_eq!(told(update), (vec!["c".to_owned()], vec!["a".to_owned()]));
+        // A manifest that leaves while it is held back was never there.
+        assert!(statics.statics.take(changes(&[manifest("own", "d", "1")], &[]), now).is_none());
+        assert!(statics.statics.take(changes(&[], &["own"]), now).is_none());
+        assert_eq!(statics.statics.next_due(), None);
+        // The same set again is no change; one without a pod removes it.
+        assert!(statics.statics.take(set(&[explicit("b", "2"), explicit("c", "1")]), now).is_none());
+        assert_eq!(
+            told(statics.statics.take(set(&[explicit("c", "1")]), now)),
+            (vec![], vec!["b".to_owned()])
+        );
+    }
+
+    #[test]
+    fn stated_uid_belongs_to_the_manifest_that_states_it() {
+        let (mut statics, now) = (Fixture::new(), Instant::now());
+        statics.statics.take_sandboxes(&[sandbox("x", "a", "1", 5)]);
+        assert_eq!(statics.take(set(&[manifest("own", "a", "1")]), now), some(&["x"]));
+        let stated = SourcePod { is_uid_provisional: false, ..manifest("x", "b", "1") };
+        let update = statics.statics.take(changes(&[stated], &[]), now);
+        let Some(Update::Changes { pods, .. }) = update else { panic!("{update:?}") };
+        let names: Vec<_> = pods.iter().map(|pod| (pod.uid.as_str(), pod.name.as_str())).collect();
+        assert_eq!(names, [("own", "a"), ("x", "b")]);
+        statics.statics.take_sandboxes(&[sandbox("x", "a", "1", 5), sandbox("y", "other", "1", 6)]);
+        assert!(statics.statics.release(now).is_none(), "the sandbox's UID is another manifest's");
     }
 }

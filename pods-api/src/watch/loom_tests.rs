@@ -88,7 +88,7 @@ impl Node {
 
     fn put(&mut self, generation: u64) {
         let pod = PodSketch::new("a").generation(generation).source_pod();
-        let update = Update::Upsert { source: SourceId::Manifest, pod };
+        let update = Update::Changes { source: SourceId::Manifest, pods: vec![pod], gone: Vec::new() };
         self.writer.apply([update], Now { instant: Instant::now(), unix_seconds: 0 });
     }
 }

@@ -1,15 +1,17 @@
-//! The manifests as last read, and the set of pods that follows from them.
+//! The manifests as last read, and the pods that follow from them.
 //!
 //! Owned by the `manifest` thread, which says which names to look at and when. Only a file whose content changed is
-//! decoded. Time is handed in, so that the timing rules are tested without waiting.
+//! decoded, and only what follows from it is told: an edit costs the same however many manifests there are. Time is
+//! handed in, so that the timing rules are tested without waiting.
 
 use super::ManifestConfig;
+use super::claims::Claims;
 use super::decode::decode;
 use super::directory::{self, Outcome, Stamp};
 use super::identity::Origin;
-use super::status::{ManifestReport, ManifestStatus};
-use crate::pod::{Namespace, PodName, PodUid, SourcePod};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use super::status::{MAX_NAMED, ManifestReport, ManifestStatus};
+use crate::pod::{PodUid, SourceId, SourcePod, Update};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,14 +63,20 @@ pub(super) struct Files {
     status: Arc<ManifestStatus>,
     layout: Layout,
     files: BTreeMap<OsString, File>,
+    /// The pods of `files`, by name and UID.
+    claims: Claims,
+    /// The files with a contest, by its end.
+    contests: BTreeSet<(Instant, OsString)>,
+    /// The files with a failure.
+    failing: BTreeSet<OsString>,
     /// When the pods published last were first seen (rule A.3.10).
     seen: HashMap<PodUid, Arc<str>>,
-    published: Option<Vec<Arc<Loaded>>>,
+    /// The pods published last, by file; `None` before the first set.
+    published: Option<BTreeMap<Arc<OsStr>, Arc<Loaded>>>,
     /// Names that are no regular files, so that each is told once.
     skipped: HashSet<OsString>,
     /// Files that lose their pod to another one, so that each is warned of once.
-    losing: HashSet<OsString>,
-    next_contest: Option<Instant>,
+    losing: HashSet<Arc<OsStr>>,
 }
 
 impl Files {
@@ -78,11 +86,13 @@ impl Files {
             status,
             layout: Layout::Directory,
             files: BTreeMap::new(),
+            claims: Claims::default(),
+            contests: BTreeSet::new(),
+            failing: BTreeSet::new(),
             seen: HashMap::new(),
             published: None,
             skipped: HashSet::new(),
             losing: HashSet::new(),
-            next_contest: None,
         }
     }
 
@@ -90,20 +100,48 @@ impl Files {
     pub(super) fn set_layout(&mut self, layout: Layout) {
         if self.layout != layout {
             self.layout = layout;
-            self.files.clear();
+            self.clear();
         }
     }
 
     /// Forgets every file: the path is missing (rule A.1.2).
     pub(super) fn clear(&mut self) {
-        self.files.clear();
+        for name in self.files.keys().cloned().collect::<Vec<_>>() {
+            self.forget(&name);
+        }
+    }
+
+    fn forget(&mut self, name: &OsStr) {
+        self.set_pod(name, None, None);
+        self.failing.remove(name);
+        self.files.remove(name);
+    }
+
+    /// Gives a file its pod, or takes it away.
+    fn set_pod(&mut self, name: &OsStr, pod: Option<Arc<Loaded>>, contested_until: Option<Instant>) {
+        let file = self.files.entry(name.to_owned()).or_default();
+        if let Some(before) = file.pod.take() {
+            self.claims.remove(name, &before.pod);
+        }
+        if let Some(until) = file.contested_until.take() {
+            self.contests.remove(&(until, name.to_owned()));
+        }
+        if let Some(loaded) = &pod {
+            self.claims.insert(name, &loaded.pod, contested_until.is_none());
+            self.contests.extend(contested_until.map(|until| (until, name.to_owned())));
+            file.contested_until = contested_until;
+        }
+        file.pod = pod;
     }
 
     /// Looks at exactly the files `names`, and at those of before that are not among them; `skip` names files that
     /// are being changed.
     pub(super) fn rescan(&mut self, names: &[OsString], now: Instant, skip: impl Fn(&OsStr) -> bool) {
         let listed: HashSet<&OsStr> = names.iter().map(OsString::as_os_str).collect();
-        self.files.retain(|name, _| listed.contains(name.as_os_str()) || skip(name));
+        let is_absent = |name: &&OsString| !listed.contains(name.as_os_str()) && !skip(name);
+        for name in self.files.keys().filter(is_absent).cloned().collect::<Vec<_>>() {
+            self.forget(&name);
+        }
         self.skipped.retain(|name| listed.contains(name.as_os_str()));
         for name in names {
             if !skip(name) {
@@ -124,26 +162,30 @@ impl Files {
         if self.layout == Layout::File {
             return;
         }
-        for (name, file) in &mut self.files {
-            let Some(failure) = &file.failure else { continue };
-            if file.pod.is_some() && now.duration_since(failure.since) >= self.config.retention {
-                file.pod = None;
-                let path = path_of(&self.config.path, self.layout, name);
-                tracing::warn!(path = %path.display(), "manifest is still not valid, its pod is dropped");
-            }
+        let retention = self.config.retention;
+        let is_outlived = |name: &&OsString| {
+            self.files.get(*name).is_some_and(|file| {
+                let failed_at = file.failure.as_ref().map(|failure| failure.since);
+                file.pod.is_some() && failed_at.is_some_and(|since| now.duration_since(since) >= retention)
+            })
+        };
+        for name in self.failing.iter().filter(is_outlived).cloned().collect::<Vec<_>>() {
+            self.set_pod(&name, None, None);
+            let path = self.path_of(&name);
+            tracing::warn!(path = %path.display(), "manifest is still not valid, its pod is dropped");
         }
     }
 
     fn look_at(&mut self, name: &OsStr, now: Instant, trust_stamp: bool) {
-        let path = path_of(&self.config.path, self.layout, name);
+        let path = self.path_of(name);
         let known = self.files.get(name).and_then(|file| file.stamp).filter(|_| trust_stamp);
         match directory::read(&path, known.as_ref()) {
             Outcome::Unchanged => {}
             Outcome::Vanished => {
-                self.files.remove(name);
+                self.forget(name);
             }
             Outcome::NotAFile(kind) => {
-                self.files.remove(name);
+                self.forget(name);
                 if self.skipped.insert(name.to_owned()) {
                     tracing::info!(path = %path.display(), ?kind, "not a regular file, skipped");
                 }
@@ -174,9 +216,10 @@ impl Files {
             Ok(pod) => pod,
             Err(error) => return self.fail(name, path, error.describe(path), now),
         };
-        let contested = self.published.is_some() && self.has_other(name, &pod.pod);
+        let contested = self.published.is_some() && self.claims.has_other(name, &pod.pod);
         let file = self.files.entry(name.to_owned()).or_default();
         if file.failure.take().is_some() {
+            self.failing.remove(name);
             tracing::info!(path = %path.display(), "manifest is valid again");
         }
         for notice in &pod.notices {
@@ -187,23 +230,12 @@ impl Files {
             // Kept as it is, so that nothing seems to have changed.
             Some(loaded) if loaded.pod == pod.pod => {}
             before => {
-                if before.is_none() && contested {
-                    file.contested_until = Some(now + CONTEST);
-                }
-                file.pod = Some(Arc::new(Loaded { pod: pod.pod, seen: first_seen }));
+                let contested_until =
+                    if before.is_none() && contested { Some(now + CONTEST) } else { file.contested_until };
+                let loaded = Arc::new(Loaded { pod: pod.pod, seen: first_seen });
+                self.set_pod(name, Some(loaded), contested_until);
             }
         }
-    }
-
-    /// Whether another file has a pod of the same name.
-    fn has_other(&self, name: &OsStr, pod: &SourcePod) -> bool {
-        let mut others = self.files.iter().filter(|(other, _)| other.as_os_str() != name);
-        others.any(|(_, file)| {
-            file.pod.as_ref().is_some_and(|other| {
-                (&other.pod.namespace, &other.pod.name) == (&pod.namespace, &pod.name)
-                    || other.pod.uid == pod.uid
-            })
-        })
     }
 
     /// Records a failure; the last good pod stays. Warned of once for each reason.
@@ -216,77 +248,95 @@ impl Files {
             tracing::warn!(path = %path.display(), keeps_pod, "manifest is not valid: {reason}");
         }
         file.failure = Some(Failure { since, reason });
+        self.failing.insert(name.to_owned());
     }
 
-    /// The pods to publish if they differ from those published last (rules A.1.8 and A.6.3).
-    pub(super) fn take_changed(&mut self, now: Instant) -> Option<Vec<SourcePod>> {
-        let pods = self.winners(now);
-        let unchanged = self.published.as_ref().is_some_and(|published| {
-            published.len() == pods.len()
-                && published.iter().zip(&pods).all(|(old, new)| Arc::ptr_eq(old, new))
-        });
+    /// What to publish: the full set the first time, then what differs from what was published last (rules A.1.8 and
+    /// A.6.3; the kubelet's own source hands on the full set each time, to the same effect).
+    pub(super) fn take_changed(&mut self, now: Instant) -> Option<Update> {
+        self.expire_contests(now);
         // A single file that never was a pod has published nothing yet (rule A.1.9).
-        let nothing_yet = self.layout == Layout::File
-            && self.published.is_none()
-            && self.files.values().any(|file| file.failure.is_some());
-        if unchanged || nothing_yet {
+        if self.layout == Layout::File && self.published.is_none() && !self.failing.is_empty() {
             return None;
         }
-        self.seen = pods.iter().map(|loaded| (loaded.pod.uid.clone(), Arc::clone(&loaded.seen))).collect();
-        let set = pods.iter().map(|loaded| loaded.pod.clone()).collect();
-        self.published = Some(pods);
-        Some(set)
+        let is_first = self.published.is_none();
+        let mut published = self.published.take().unwrap_or_default();
+        let (mut pods, mut gone) = (Vec::new(), Vec::new());
+        for name in self.claims.take_touched() {
+            let winner = self.winner(&name);
+            let before = match &winner {
+                Some(loaded) => published.insert(name, Arc::clone(loaded)),
+                None => published.remove(&name),
+            };
+            if let (Some(before), Some(winner)) = (&before, &winner)
+                && Arc::ptr_eq(before, winner)
+            {
+                continue;
+            }
+            gone.extend(before.map(|before| before.pod.uid.clone()));
+            pods.extend(winner);
+        }
+        self.published = Some(published);
+        for uid in &gone {
+            self.seen.remove(uid);
+        }
+        self.seen.extend(pods.iter().map(|loaded| (loaded.pod.uid.clone(), Arc::clone(&loaded.seen))));
+        let pods: Vec<_> = pods.iter().map(|loaded| loaded.pod.clone()).collect();
+        if is_first {
+            Some(Update::Set { source: SourceId::Manifest, pods })
+        } else {
+            let is_changed = !pods.is_empty() || !gone.is_empty();
+            is_changed.then_some(Update::Changes { source: SourceId::Manifest, pods, gone })
+        }
     }
 
-    /// One pod for each name and for each UID: the last path wins (rule A.6.3, MAN-1).
-    fn winners(&mut self, now: Instant) -> Vec<Arc<Loaded>> {
-        self.expire_contests(now);
-        // Contested files come first, so that they win only what nobody else has.
-        let mut order: Vec<_> =
-            self.files.iter().filter_map(|(name, file)| Some((name, file, file.pod.as_ref()?))).collect();
-        order.sort_by_key(|(_, file, _)| file.contested_until.is_none());
-        let beaten_by = beaten_by(order.iter().map(|(_, _, loaded)| &loaded.pod));
-        let mut losing = HashSet::new();
-        let mut winners = BTreeMap::new();
-        for ((name, file, loaded), winner) in order.iter().zip(beaten_by) {
-            match winner {
-                None => {
-                    winners.insert(*name, Arc::clone(loaded));
-                }
-                Some(_) if file.contested_until.is_some() => {}
-                Some(winner) => {
-                    losing.insert((*name).clone());
-                    if !self.losing.contains(*name) {
-                        self.status.duplicates.add(1);
-                        let path = path_of(&self.config.path, self.layout, name);
-                        let winner = path_of(&self.config.path, self.layout, order[winner].0);
-                        tracing::warn!(path = %path.display(), winner = %winner.display(), pod = %loaded.pod.name,
-                            "two manifests have the same pod, the last path wins");
-                    }
-                }
-            }
+    /// The file's pod, unless it has none or another file wins it: one pod is published for each name and for each
+    /// UID (rule A.6.3, MAN-1).
+    fn winner(&mut self, name: &Arc<OsStr>) -> Option<Arc<Loaded>> {
+        let file = self.files.get(&**name);
+        let Some((file, loaded)) = file.and_then(|file| Some((file, file.pod.as_ref()?))) else {
+            self.losing.remove(name);
+            return None;
+        };
+        let Some(winner) = self.claims.winner_over(name, &loaded.pod) else {
+            self.losing.remove(name);
+            return Some(Arc::clone(loaded));
+        };
+        // Nothing is lost yet while it is contested.
+        if file.contested_until.is_none() && self.losing.insert(Arc::clone(name)) {
+            self.status.duplicates.add(1);
+            let (path, winner) = (self.path_of(name), self.path_of(winner));
+            tracing::warn!(path = %path.display(), winner = %winner.display(), pod = %loaded.pod.name,
+                "two manifests have the same pod, the last path wins");
         }
-        let winners = winners.into_values().collect();
-        self.losing = losing;
-        winners
+        None
     }
 
     fn expire_contests(&mut self, now: Instant) {
-        for file in self.files.values_mut() {
-            file.contested_until = file.contested_until.filter(|&until| until > now);
+        while self.contests.first().is_some_and(|(until, _)| *until <= now)
+            && let Some((_, name)) = self.contests.pop_first()
+        {
+            let pod = self.files.get(&name).and_then(|file| file.pod.clone());
+            self.set_pod(&name, pod, None);
         }
-        self.next_contest = self.files.values().filter_map(|file| file.contested_until).min();
     }
 
     /// When the set changes by time alone.
     pub(super) fn next_contest(&self) -> Option<Instant> {
-        self.next_contest
+        self.contests.first().map(|(until, _)| *until)
+    }
+
+    fn path_of(&self, name: &OsStr) -> PathBuf {
+        match self.layout {
+            Layout::Directory => self.config.path.join(name),
+            Layout::File => self.config.path.clone(),
+        }
     }
 
     /// The names of the symlinks among the files.
     pub(super) fn symlinks(&self) -> Vec<OsString> {
         let is_symlink = |name: &&OsString| {
-            let path = path_of(&self.config.path, self.layout, name);
+            let path = self.path_of(name);
             std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
         };
         self.files.keys().filter(is_symlink).cloned().collect()
@@ -295,35 +345,14 @@ impl Files {
     /// Adds what is known of the files to a report.
     pub(super) fn report(&self, report: &mut ManifestReport) {
         report.files = self.files.len();
-        report.pods = self.published.as_ref().map_or(0, Vec::len);
+        report.pods = self.published.as_ref().map_or(0, BTreeMap::len);
         report.duplicates = self.losing.len();
-        for (name, file) in &self.files {
-            if let Some(failure) = &file.failure {
-                report.add_failure(path_of(&self.config.path, self.layout, name), &failure.reason);
+        report.failing = self.failing.len();
+        for name in self.failing.iter().take(MAX_NAMED) {
+            if let Some(failure) = self.files.get(name).and_then(|file| file.failure.as_ref()) {
+                report.failures.push((self.path_of(name), failure.reason.clone()));
             }
         }
-    }
-}
-
-/// For each pod the last later one that has its name or UID.
-fn beaten_by<'a>(pods: impl Iterator<Item = &'a SourcePod>) -> Vec<Option<usize>> {
-    let mut by_name: HashMap<(&Namespace, &PodName), usize> = HashMap::new();
-    let mut by_uid: HashMap<&PodUid, usize> = HashMap::new();
-    let mut beaten_by = Vec::new();
-    for (index, pod) in pods.enumerate() {
-        beaten_by.push(None);
-        let same_name = by_name.insert((&pod.namespace, &pod.name), index);
-        for loser in [same_name, by_uid.insert(&pod.uid, index)].into_iter().flatten() {
-            beaten_by[loser] = Some(index);
-        }
-    }
-    beaten_by
-}
-
-fn path_of(root: &Path, layout: Layout, name: &OsStr) -> PathBuf {
-    match layout {
-        Layout::Directory => root.join(name),
-        Layout::File => root.to_owned(),
     }
 }
 

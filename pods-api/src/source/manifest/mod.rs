@@ -1,10 +1,11 @@
 //! Static pods: the pods whose manifests lie in a directory, or in one file, of this node.
 //!
-//! The source reads what the kubelet reads (rules A.1 to A.6) and publishes the full set of its pods after each change. It
-//! has a thread of its own, `manifest`, which waits in poll(2) on inotify and a stop signal: reading and decoding
-//! files blocks, and on the control runtime would delay the other sources. Nothing is shared with that thread but the
-//! status.
+//! The source reads what the kubelet reads (rules A.1 to A.6), publishes the full set of its pods once, and then what
+//! has changed. It has a thread of its own, `manifest`, which waits in poll(2) on inotify and a stop signal: reading and
+//! decoding files blocks, and on the control runtime would delay the other sources. Nothing is shared with that thread
+//! but the status.
 
+mod claims;
 mod decode;
 mod defaults;
 mod directory;
@@ -76,8 +77,8 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// Starts the thread. `sink` is called on it with the first full set, which may be empty, and after each change;
-    /// where it blocks, the source waits.
+    /// Starts the thread. `sink` is called on it with the first full set, which may be empty, and then with each
+    /// change; where it blocks, the source waits.
     ///
     /// # Errors
     /// The thread or its descriptors cannot be made. A missing or unreadable path is no error: it is retried and shows

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Failing files that a report names; the rest is only counted.
-const MAX_NAMED: usize = 32;
+pub(super) const MAX_NAMED: usize = 32;
 
 /// The state of the manifest source. Written by its thread alone; readers load a report and never wait.
 #[derive(Debug, Default)]
@@ -36,16 +36,6 @@ pub struct ManifestReport {
     pub failures: Vec<(PathBuf, String)>,
     /// Files whose pod another file has too and wins (MAN-1).
     pub duplicates: usize,
-}
-
-impl ManifestReport {
-    /// Adds a failing file.
-    pub(super) fn add_failure(&mut self, path: PathBuf, reason: &str) {
-        self.failing += 1;
-        if self.failures.len() < MAX_NAMED {
-            self.failures.push((path, reason.to_owned()));
-        }
-    }
 }
 
 impl ManifestStatus {

@@ -1,9 +1,10 @@
 //! The running source, against real files and the kernel's events.
 
 use super::*;
-use crate::pod::SourcePod;
+use crate::pod::{PodUid, SourceId, SourcePod};
 use pods_api_proto::k8s::io::api::core::v1::Pod;
 use prost::Message as _;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -37,9 +38,8 @@ impl Bench {
         let mut config = ManifestConfig::new(format!("{}/{path}", self.root.path().display()), "n".into());
         config.rescan = rescan;
         let sets = Arc::clone(&self.sets);
-        let sink = move |update| {
-            sets.lock().unwrap().push(set_of(update));
-        };
+        let mut published = PublishedPods::default();
+        let sink = move |update| sets.lock().unwrap().push(published.apply(update));
         self.source = Some(ManifestSource::spawn(config, sink).unwrap());
         self.eventually("a first scan", |bench| bench.status().report().last_scan.is_some());
     }
@@ -94,10 +94,30 @@ impl Bench {
     }
 }
 
-fn set_of(update: Update) -> Vec<SourcePod> {
-    match update {
-        Update::Set { source: crate::pod::SourceId::Manifest, pods } => pods,
-        other => panic!("{other:?}"),
+/// The set that follows from a source's updates, as the store has it.
+#[derive(Debug, Default)]
+pub(super) struct PublishedPods(Option<BTreeMap<PodUid, SourcePod>>);
+
+impl PublishedPods {
+    /// The set after one more update, in the order of the names.
+    pub(super) fn apply(&mut self, update: Update) -> Vec<SourcePod> {
+        match update {
+            Update::Set { source: SourceId::Manifest, pods } => {
+                assert!(self.0.is_none(), "the full set comes once");
+                self.0 = Some(pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect());
+            }
+            Update::Changes { source: SourceId::Manifest, pods, gone } => {
+                let set = self.0.as_mut().expect("the full set comes first");
+                for uid in gone {
+                    assert!(set.remove(&uid).is_some(), "{uid} was not there");
+                }
+                set.extend(pods.into_iter().map(|pod| (pod.uid.clone(), pod)));
+            }
+            other => panic!("{other:?}"),
+        }
+        let mut set: Vec<_> = self.0.iter().flat_map(BTreeMap::values).cloned().collect();
+        set.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
+        set
     }
 }
 
@@ -346,7 +366,8 @@ fn without_inotify_the_rescans_go_on() {
     config.rescan = Duration::from_millis(20);
     let status = Arc::new(ManifestStatus::default());
     let (sender, sets) = std::sync::mpsc::channel();
-    let sink = move |update| sender.send(set_of(update)).unwrap();
+    let mut published = PublishedPods::default();
+    let sink = move |update| sender.send(published.apply(update)).unwrap();
     let worker = worker::Worker::new(config, Arc::clone(&status), || Err(rustix::io::Errno::MFILE), sink);
     let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     std::thread::scope(|scope| {
@@ -410,7 +431,7 @@ fn extensions_can_be_chosen() {
     config.extensions = vec!["yaml".to_owned(), "json".to_owned()];
     let (sender, sets) = std::sync::mpsc::channel();
     let source = ManifestSource::spawn(config, move |update| sender.send(update).unwrap()).unwrap();
-    let pods = set_of(sets.recv_timeout(DEADLINE).unwrap());
+    let pods = PublishedPods::default().apply(sets.recv_timeout(DEADLINE).unwrap());
     assert_eq!(pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["a-yaml-n", "b-json-n"]);
     source.stop();
 }
@@ -443,8 +464,9 @@ fn an_overflow_of_the_event_queue_leads_to_a_scan() {
         files[turn % 2].set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
     }
     bench.write("a", &manifest("a", "2"));
+    let mut published = PublishedPods::default();
     loop {
-        let pods = set_of(sets.recv_timeout(deadline - Instant::now()).unwrap());
+        let pods = published.apply(sets.recv_timeout(deadline - Instant::now()).unwrap());
         if pods.iter().map(describe).eq(["a-n 2", "b-n 1"]) {
             break;
         }

@@ -6,7 +6,7 @@ use super::files::{Files, Layout};
 use super::settle::{Change, Settle};
 use super::status::{ManifestReport, ManifestStatus};
 use super::watch::{Signal, Watch};
-use crate::pod::{SourceId, Update};
+use crate::pod::Update;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -256,9 +256,8 @@ impl<S: FnMut(Update)> Worker<S> {
             return;
         }
         self.is_dirty = false;
-        if let Some(pods) = self.files.take_changed(now) {
-            tracing::debug!(pods = pods.len(), "static pods published");
-            (self.sink)(Update::Set { source: SourceId::Manifest, pods });
+        if let Some(update) = self.files.take_changed(now) {
+            (self.sink)(update);
         }
         self.report();
     }

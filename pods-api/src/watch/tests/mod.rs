@@ -133,12 +133,12 @@ impl Node {
     fn put(&mut self, uid: &str) {
         self.stage(uid);
         let pod = self.pods[uid].source_pod();
-        self.apply(Update::Upsert { source: SourceId::Manifest, pod });
+        self.apply(Update::Changes { source: SourceId::Manifest, pods: vec![pod], gone: Vec::new() });
     }
 
     fn remove(&mut self, uid: &str) {
         self.pods.remove(uid);
-        self.apply(Update::Remove { source: SourceId::Manifest, uid: uid.into() });
+        self.apply(Update::Changes { source: SourceId::Manifest, pods: Vec::new(), gone: vec![uid.into()] });
     }
 
     fn apply(&mut self, update: Update) {

@@ -1,3 +1,4 @@
+use super::super::tests::PublishedPods;
 use super::*;
 use std::fs;
 
@@ -7,6 +8,8 @@ struct Bench {
     files: Files,
     status: Arc<ManifestStatus>,
     start: Instant,
+    /// What was published, as the store has it then.
+    store: PublishedPods,
 }
 
 impl Bench {
@@ -15,7 +18,7 @@ impl Bench {
         let status = Arc::new(ManifestStatus::default());
         let config = ManifestConfig::new(directory.path(), "n".into());
         let files = Files::new(Arc::new(config), Arc::clone(&status));
-        Self { directory, files, status, start: Instant::now() }
+        Self { directory, files, status, start: Instant::now(), store: PublishedPods::default() }
     }
 
     fn write(&self, file: &str, text: &str) {
@@ -43,11 +46,10 @@ impl Bench {
         self.changed(seconds)
     }
 
-    /// The new set, if it changed, as `NAME IMAGE`.
+    /// The new set, if it changed, as `NAME IMAGE` in the order of the names.
     fn changed(&mut self, seconds: f64) -> Option<Vec<String>> {
-        let now = self.at(seconds);
-        let pods = self.files.take_changed(now)?;
-        Some(pods.iter().map(describe).collect())
+        let update = self.files.take_changed(self.at(seconds))?;
+        Some(self.store.apply(update).iter().map(describe).collect())
     }
 
     fn report(&self) -> ManifestReport {
@@ -89,7 +91,49 @@ fn pods_come_in_the_order_of_their_paths() {
     for name in ["b", "a", "C"] {
         bench.write(name, &manifest(&name.to_lowercase(), "1"));
     }
-    assert_eq!(bench.rescan(0.0), set(&["c-n 1", "a-n 1", "b-n 1"]));
+    bench.files.rescan(&["C", "a", "b"].map(OsString::from), bench.start, |_| false);
+    let Some(Update::Set { pods, .. }) = bench.files.take_changed(bench.start) else {
+        panic!("the first set")
+    };
+    assert!(pods.iter().map(describe).eq(["c-n 1", "a-n 1", "b-n 1"]));
+}
+
+#[test]
+fn after_the_first_set_only_changes_are_told() {
+    // Rule A.6.3, to the same effect: the first time all, then what differs.
+    let mut bench = Bench::new();
+    for name in ["a", "b", "c"] {
+        bench.write(name, &manifest(name, "1"));
+    }
+    assert_eq!(bench.rescan(0.0), set(&["a-n 1", "b-n 1", "c-n 1"]));
+    bench.write("b", &manifest("b", "2"));
+    bench.remove("c");
+    bench.files.refresh(OsStr::new("b"), bench.start);
+    bench.files.refresh(OsStr::new("c"), bench.start);
+    let update = bench.files.take_changed(bench.start);
+    let Some(Update::Changes { source: SourceId::Manifest, pods, gone }) = update else {
+        panic!("{update:?}")
+    };
+    assert!(pods.iter().map(describe).eq(["b-n 2"]));
+    // The UID is a digest of the content: the old one of `b` is gone, and that of `c`.
+    assert_eq!(gone.len(), 2);
+    assert!(!gone.contains(&pods[0].uid));
+}
+
+#[test]
+fn a_pod_that_moves_to_another_file_stays() {
+    // A stated UID does not depend on the path (rule A.3.2).
+    let mut bench = Bench::new();
+    let text = manifest("a", "1").replace("metadata: {", "metadata: {uid: own, ");
+    bench.write("a", &text);
+    assert_eq!(bench.rescan(0.0), set(&["a-n 1"]));
+    bench.write("b", &text);
+    bench.remove("a");
+    assert_eq!(bench.rescan(1.0), set(&["a-n 1"]));
+    assert_eq!(
+        bench.store.apply(Update::Changes { source: SourceId::Manifest, pods: vec![], gone: vec![] }).len(),
+        1
+    );
 }
 
 #[test]
