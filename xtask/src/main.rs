@@ -7,6 +7,7 @@
 
 mod bench;
 mod check;
+mod containerd;
 mod run;
 mod setup;
 mod shell;

@@ -1,20 +1,32 @@
 //! `cargo xtask test`: every test. The runner of the unit and integration tests comes last, so that its summary is
 //! the last thing printed.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
+use crate::containerd;
 use crate::setup::{self, Scope};
 use crate::shell::{cargo, exit_code, say, status};
 
 /// The arguments of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct Arguments {
+    /// The container runtimes that status is shown against.
+    #[arg(long, value_enum, default_value_t = Runtimes::Installed)]
+    runtimes: Runtimes,
     /// Arguments for `cargo nextest run`, such as a filter.
     #[arg(last = true)]
     nextest: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Runtimes {
+    /// The installed containerd.
+    Installed,
+    /// containerd 1.7 and 2.x too, fetched from later releases of Debian.
+    All,
 }
 
 /// Runs `cargo xtask test`.
@@ -29,16 +41,28 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
         let models = ["test", "--quiet", "--workspace", "--features", "pods-api/loom", "--lib", "loom"];
         earlier.push(status(cargo().args(models))?);
     }
+    if arguments.runtimes == Runtimes::All {
+        for suite in containerd::SUITES {
+            let mut nextest = nextest();
+            nextest.env("PODS_API_TEST_CONTAINERD", containerd::programs(suite)?);
+            let tests = ["--package", "pods-api", "--filterset", "test(runtime::containerd::)"];
+            earlier.push(status(nextest.args(tests))?);
+        }
+    }
     let failed = earlier.into_iter().find(|status| !status.success());
     if failed.is_some() {
         // Said now, because the runner's summary is to be the last word.
         say("a stage above has failed; the exit status will say so, whatever comes below");
     }
+    let last = status(nextest().arg("--workspace").args(&arguments.nextest))?;
+    Ok(exit_code(if last.success() { failed.unwrap_or(last) } else { last }))
+}
+
+fn nextest() -> Command {
     let mut nextest = cargo();
-    nextest.args(["nextest", "run", "--workspace"]);
+    nextest.args(["nextest", "run"]);
     if std::env::var_os("CI").is_some() {
         nextest.args(["--profile", "ci"]);
     }
-    let last = status(nextest.args(&arguments.nextest))?;
-    Ok(exit_code(if last.success() { failed.unwrap_or(last) } else { last }))
+    nextest
 }

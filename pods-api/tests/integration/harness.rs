@@ -5,23 +5,14 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// For what must come soon: no test depends on how soon, and nothing that works comes near it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-const POLL: Duration = Duration::from_millis(5);
-
-/// The work tree's root.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
+pub(crate) use crate::runtime::node::{PATIENCE, eventually, root, succeed};
 
 /// The binary under test.
 pub(crate) fn binary() -> Command {
@@ -35,33 +26,10 @@ pub(crate) fn binary() -> Command {
     command
 }
 
-/// Polls until `probe` answers or `deadline` has passed, which fails the test naming `what` was awaited.
-#[track_caller]
-pub(crate) fn eventually<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = probe() {
-            return answer;
-        }
-        assert!(start.elapsed() < deadline, "waited {deadline:?} for {what}");
-        thread::sleep(POLL);
-    }
-}
-
 /// For a test that cannot run on this machine: CI must not pass without it, elsewhere it is skipped aloud.
 pub(crate) fn cannot_run(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "cannot run: {why}; cargo xtask setup --for test");
     eprintln!("skipped: {why}; cargo xtask setup --for test");
-}
-
-/// Runs a command to its end, which must be a success; returns what it printed on stdout.
-#[track_caller]
-pub(crate) fn succeed(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{stdout}{stderr}", output.status);
-    stdout
 }
 
 /// A directory, its manifests and the arguments, before the server runs.
@@ -148,6 +116,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// The server's process ID.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("socket/pods-api.sock")

@@ -1,9 +1,8 @@
 //! Live status from container runtimes: a fake one for what real ones do seldom, and a real containerd.
 
 mod bench;
-mod client;
 mod containerd;
 mod fake;
 mod faults;
 mod live;
-mod node;
+pub(crate) mod node;

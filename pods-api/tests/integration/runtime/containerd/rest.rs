@@ -1,0 +1,88 @@
+//! What this server costs a node on which nothing happens: its own CPU time, and the runtime's on its account.
+
+use std::time::{Duration, Instant};
+
+use super::{FOREVER, Stage};
+use crate::harness::{PATIENCE, Setup, eventually};
+use crate::runtime::node::{Kubelet, Node, Recipe, SandboxOptions};
+
+/// Long enough for four lists, and for every pod to be due for a read.
+const SPAN: Duration = Duration::from_secs(125);
+
+/// Minutes long, and for a quiet machine: `cargo test -p pods-api --test integration -- --ignored --nocapture at_rest`.
+/// A build for debugging shows an upper bound. The bound on 250 pods is asserted.
+#[test]
+#[ignore = "takes minutes, and wants the machine to itself"]
+fn node_at_rest_costs_next_to_nothing() {
+    let mut node = Node::start();
+    let mut made = 0;
+    for pods in [250, 1000] {
+        make(&node, made..pods);
+        made = pods;
+        let containerd = node.pid();
+        let alone = share(&[containerd], SPAN)[0];
+        let stage = Stage::beside(node, Setup::new());
+        for number in 0..pods {
+            let uid = format!("rest-{number}");
+            let text = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {uid}, uid: {uid}}}\n\
+                 spec: {{hostNetwork: true, containers: [{{name: a, image: 'a:1'}}]}}\n"
+            );
+            stage.server.write_manifest(&format!("{uid}.yaml"), &text);
+        }
+        let last = format!("rest-{}", pods - 1);
+        stage.watch.wait_for(&last, |text| text.starts_with("Running a:running"));
+        // The lists that follow the start of the event stream are over.
+        std::thread::sleep(Duration::from_secs(5));
+        let shares = share(&[stage.server.pid(), containerd], SPAN);
+        let (ours, runtimes) = (shares[0], shares[1] - alone);
+        println!(
+            "{pods} pods at rest: ours {ours:.3} %, the runtime's on our account {runtimes:.3} % of a core \
+             (without us {alone:.3} %)"
+        );
+        if pods == 250 {
+            assert!(ours < 0.3 && runtimes < 0.3, "within 0.3 % of a core each");
+        }
+        node = stage.node;
+    }
+}
+
+/// Makes pods on four connections at a time.
+fn make(node: &Node, numbers: std::ops::Range<usize>) {
+    let numbers: Vec<_> = numbers.collect();
+    let threads: Vec<_> = numbers
+        .chunks(numbers.len().div_ceil(4))
+        .map(|chunk| {
+            let (chunk, mut kubelet) = (chunk.to_vec(), node.connect().unwrap());
+            std::thread::spawn(move || chunk.iter().for_each(|number| make_one(&mut kubelet, *number)))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+fn make_one(kubelet: &mut Kubelet, number: usize) {
+    let uid = format!("rest-{number}");
+    let options = SandboxOptions { is_host_network: true, ..SandboxOptions::default() };
+    let sandbox = kubelet.sandbox(&uid, &uid, 0, options).unwrap();
+    let container = kubelet.create(&sandbox, &Recipe::shell("a", FOREVER)).unwrap();
+    kubelet.start(&container).unwrap();
+}
+
+/// The share of a core, in percent, that each process takes over `span`.
+fn share(pids: &[u32], span: Duration) -> Vec<f64> {
+    let (start, before) = (Instant::now(), pids.iter().map(|pid| cpu_time(*pid)).collect::<Vec<_>>());
+    eventually("the end of the measurement", span + PATIENCE, || (start.elapsed() >= span).then_some(()));
+    let took = start.elapsed();
+    let spent = pids.iter().zip(before).map(|(pid, before)| cpu_time(*pid) - before);
+    spent.map(|spent| 100.0 * spent.as_secs_f64() / took.as_secs_f64()).collect()
+}
+
+/// The CPU time of all threads of a process, from the scheduler's own account.
+fn cpu_time(pid: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().filter_map(Result::ok);
+    let of_thread = |thread: std::fs::DirEntry| -> Option<u64> {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    };
+    Duration::from_nanos(threads.filter_map(of_thread).sum())
+}
