@@ -5,9 +5,10 @@
 //! becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
 //! adapter, and the timers here.
 
+use crate::access::Nowhere;
 use crate::admin::{self, Check};
 use crate::config::Config;
-use crate::grpc::{Limits, RequestCounters, Server, Shared};
+use crate::grpc::{Limits, Refusals, RequestCounters, Server, Shared};
 use crate::lifecycle;
 use crate::metrics::{self, Families};
 use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
@@ -141,6 +142,9 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let shared = Arc::new(Shared {
         store: store.clone(),
         hub: hub.clone(),
+        policy: config.policy.clone(),
+        identify: Arc::new(Nowhere),
+        refusals: Refusals::default(),
         limits: Limits::new(config.rate_limit_scope, config.rate_limit_qps, config.rate_limit_burst),
         counters: RequestCounters::default(),
         watch_buffer: config.watch_buffer,

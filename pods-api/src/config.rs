@@ -3,6 +3,7 @@
 //! Every flag of `serve` has the environment twin `PODS_API_<FLAG>`. What contradicts itself or cannot work is refused
 //! here, before anything is touched, with what would be right.
 
+use crate::access::{Policy, Rule};
 use crate::grpc::Scope;
 use crate::pod::{NodeName, SourceId};
 use crate::runtime::SocketChoice;
@@ -71,6 +72,13 @@ pub struct ServeArgs {
     #[arg(long, env = "PODS_API_RATE_LIMIT_SCOPE", default_value = "peer", value_name = "SCOPE")]
     rate_limit_scope: Scope,
 
+    /// Who may call, and what they may do and see: `uid=N`, `gid=N`, `namespace=NS`, `serviceaccount=NS/NAME`,
+    /// `pod-uid=UID` or `unknown`, and after it `,methods=list+get+watch+lookup`, `,fields=a.b+c.d`,
+    /// `,namespaces=a+b`, `,profile=no-env`. Give it once for each rule, or several joined by `;`: the first about a
+    /// caller decides [default: `uid=0` and the server's own user]
+    #[arg(long, env = "PODS_API_ALLOW", value_delimiter = ';', value_name = "RULE")]
+    allow: Vec<Rule>,
+
     /// Events that may wait for a slow watcher before it is cut off
     #[arg(long, env = "PODS_API_WATCH_BUFFER", default_value = "1024", value_name = "EVENTS",
           value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
@@ -130,6 +138,8 @@ pub struct Config {
     pub rate_limit_burst: NonZeroU32,
     /// Who shares a bucket.
     pub rate_limit_scope: Scope,
+    /// Who may call.
+    pub policy: Policy,
     /// Ring size of a watcher.
     pub watch_buffer: usize,
     /// Most connections.
@@ -221,6 +231,10 @@ impl ServeArgs {
             rate_limit_qps: self.rate_limit_qps,
             rate_limit_burst: self.rate_limit_burst,
             rate_limit_scope: self.rate_limit_scope,
+            policy: match self.allow {
+                rules if rules.is_empty() => Policy::for_root_and(rustix::process::geteuid().as_raw()),
+                rules => Policy::new(rules),
+            },
             watch_buffer: self.watch_buffer as usize,
             max_connections: self.max_connections.get(),
             max_watchers: self.max_watchers.get(),
@@ -355,6 +369,11 @@ mod tests {
             (&["--log", "pods_api=loud"], "--log pods_api=loud"),
             (&["--watch-buffer", "0"], "0 is not in 1..=1048576"),
             (&["--rate-limit-qps", "0"], "--rate-limit-qps"),
+            (
+                &["--allow", "uid=0,method=get"],
+                "rule \"uid=0,method=get\", at \"method=get\": after it may stand",
+            ),
+            (&["--allow", "uid=0;root"], "rule \"root\", at \"root\""),
             (&["--socket", "/"], "not the path of a file"),
             (&["--log-format", "xml"], "text, json"),
             (&["--socket-grop", "x"], "--socket-group"),

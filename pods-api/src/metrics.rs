@@ -159,7 +159,7 @@ pub(crate) fn requests(scrape: &mut Scrape<'_>, requests: &RequestCounters) -> f
     scrape.counters(
         "pods_api_requests_rejected",
         "Calls turned away before they were counted as requests, by reason",
-        [([("reason", "rate_limit".to_owned())], requests.rejections(Rejection::RateLimit))],
+        Rejection::ALL.map(|reason| ([("reason", reason.as_str().to_owned())], requests.rejections(reason))),
     )
 }
 

@@ -5,7 +5,8 @@
 //! calls are counted by the integration tests, on the running server.
 #![allow(clippy::unwrap_used, reason = "a test, helpers included")]
 
-use pods_api::grpc::{Connection, Limits, RequestCounters, Scope, Server, Shared};
+use pods_api::access::{Nowhere, Policy};
+use pods_api::grpc::{Connection, Limits, Refusals, RequestCounters, Scope, Server, Shared};
 use pods_api::http2::hpack::Encoder;
 use pods_api::pod::{ByteMeter, PodStore, Published, SourceId, SourcePod, StoreConfig, Update};
 use pods_api::transport::{Accept as _, Outgoing, Protocol as _};
@@ -171,6 +172,9 @@ impl Client {
         let shared = Shared {
             store: store.clone(),
             hub,
+            policy: Policy::for_root_and(rustix::process::geteuid().as_raw()),
+            identify: Arc::new(Nowhere),
+            refusals: Refusals::default(),
             limits: Limits::new(Scope::Server, unlimited, unlimited),
             counters: RequestCounters::default(),
             watch_buffer: 1024,

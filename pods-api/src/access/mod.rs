@@ -1,7 +1,15 @@
-//! Who is calling: the peer of a connection, as the kernel recorded it.
+//! Who is calling, and what they may: the peer of a connection as the kernel recorded it, where its process runs, and
+//! the rules that decide. Enforced by `grpc`; only `peer` and `process` ask the system.
 
+mod grant;
 mod identity;
 mod peer;
+mod policy;
+mod process;
+mod rule;
 
-pub use identity::{Identify, Identity};
+pub use grant::{Grant, Operation, Operations};
+pub use identity::{Identify, Identity, Nowhere};
 pub use peer::{Peer, PeerKey};
+pub use policy::{Decision, Policy};
+pub use rule::{Rule, RuleError, Subject};

@@ -3,13 +3,14 @@
 //! Runs on the connection's worker thread. A unary call is answered within the `receive` that completes its request;
 //! a watch and a call behind the tower adapter go on and are served from `wake`.
 
+use super::caller::Caller;
 use super::counters::{Api, Method};
 use super::deadlines::Deadlines;
 use super::head::{CallHead, Metadata, Refusal, Route};
 use super::message::{self, MessageReader};
 use super::options::MaskCache;
 use super::response;
-use super::server::{Caller, Server};
+use super::server::Server;
 use super::status::{Code, Status};
 use super::tower::{Answer, TowerCall};
 use crate::http2::{self, ErrorCode, Event, FieldBlock, RequestHead, StreamId};
@@ -182,9 +183,10 @@ impl Connection {
     fn answer(&mut self, stream: StreamId, request: PodsRequest) {
         let PodsRequest { api, method, metadata, message, .. } = request;
         // Turned away before it counts as a request (rule E.3.2).
-        if let Err(status) = self.server.shared().admit(&self.caller, method) {
-            return self.answer_error(stream, &status);
-        }
+        let grant = match self.server.shared().admit(&self.caller, method) {
+            Ok(grant) => grant,
+            Err(status) => return self.answer_error(stream, &status),
+        };
         let Some(message) = message else {
             let status = Status::new(Code::Internal, "the request has no message");
             self.server.shared().counters.ended(api, method, status.code);
@@ -192,7 +194,7 @@ impl Connection {
         };
         let outcome = match method {
             Method::Watch => {
-                match self.server.shared().watch(api, &metadata, &mut self.masks, &self.caller) {
+                match self.server.shared().watch(api, &metadata, &mut self.masks, &self.caller, grant) {
                     Ok(watcher) => {
                         self.send_head(stream);
                         let woken = Woken::new(&self.server, &self.waker);
@@ -202,24 +204,23 @@ impl Connection {
                     Err(status) => Err(status),
                 }
             }
-            Method::Get => self.server.shared().get(&metadata, &mut self.masks, &message),
-            _ => self.server.shared().list(&metadata, &mut self.masks),
+            Method::Get => self.server.shared().get(&metadata, &mut self.masks, grant, &message),
+            _ => self.server.shared().list(&metadata, &mut self.masks, grant),
         };
-        let code = match outcome {
+        match outcome {
             Ok(body) => {
                 self.send_head(stream);
                 for chunk in body {
                     self.send_data(stream, chunk);
                 }
                 self.end(stream, response::OK_TRAILERS.clone());
-                Code::Ok
+                self.server.shared().count_end(&self.caller, api, method, Ok(()));
             }
             Err(status) => {
                 self.answer_error(stream, &status);
-                status.code
+                self.server.shared().count_end(&self.caller, api, method, Err(&status));
             }
-        };
-        self.server.shared().counters.ended(api, method, code);
+        }
     }
 
     /// Moves what a watch or a service has to say into the stream, as far as the client's window lets it.

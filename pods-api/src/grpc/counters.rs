@@ -36,8 +36,24 @@ pub enum Method {
 /// Why a call was turned away before it was counted as a request (rule E.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
+    /// The access policy does not let the caller do this.
+    Policy,
     /// The caller's bucket is empty.
     RateLimit,
+}
+
+impl Rejection {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Policy, Self::RateLimit];
+
+    /// The reason, for metrics of ours.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::RateLimit => "rate_limit",
+        }
+    }
 }
 
 impl Api {
@@ -78,7 +94,7 @@ impl Method {
 #[derive(Debug, Default)]
 pub struct RequestCounters {
     ended: [[[AtomicU64; Code::COUNT]; Method::ALL.len()]; Api::ALL.len()],
-    rate_limited: AtomicU64,
+    rejected: [AtomicU64; Rejection::ALL.len()],
 }
 
 impl RequestCounters {
@@ -89,17 +105,13 @@ impl RequestCounters {
 
     /// Counts a call that was turned away.
     pub fn rejected(&self, reason: Rejection) {
-        match reason {
-            Rejection::RateLimit => self.rate_limited.fetch_add(1, Ordering::Relaxed),
-        };
+        self.rejected[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many calls were turned away.
     #[must_use]
     pub fn rejections(&self, reason: Rejection) -> u64 {
-        match reason {
-            Rejection::RateLimit => self.rate_limited.load(Ordering::Relaxed),
-        }
+        self.rejected[reason as usize].load(Ordering::Relaxed)
     }
 
     /// Every combination that has occurred.

@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn peer(uid: u32) -> PeerKey {
-        Peer { pid: None, uid, gid: 0, executable: None }.key()
+        Peer::unknown(uid, 0).key()
     }
 
     fn drain(limits: &Limits, bucket: &Bucket) -> usize {

@@ -1,5 +1,6 @@
 //! gRPC over HTTP/2: message framing, statuses, deadlines, and the services of this server.
 
+mod caller;
 mod connection;
 mod counters;
 mod deadlines;
@@ -9,14 +10,17 @@ mod message;
 mod node;
 mod options;
 mod pods;
+mod refusals;
 mod response;
 mod server;
 mod status;
 mod timeout;
 mod tower;
+mod whoami;
 
 pub use connection::Connection;
 pub use counters::{Api, Method, Rejection, RequestCounters};
 pub use limits::{Limits, Scope};
+pub use refusals::Refusals;
 pub use server::{Acceptor, Server, Shared};
 pub use status::{Code, Status};

@@ -2,9 +2,12 @@
 //!
 //! Runs behind the tower adapter on the control thread, since these calls are rare.
 
+use super::caller::Caller;
 use super::counters::{Api, Method};
-use super::server::{Caller, Shared};
+use super::server::Shared;
 use super::status::{Code, Status};
+use super::whoami;
+use crate::access::Grant;
 use crate::pod::{Record, Snapshot};
 use crate::watch::{Contract, WatcherInfo};
 use crate::wire::PodView;
@@ -62,20 +65,23 @@ impl NodeService {
         &self,
         method: Method,
         request: tonic::Request<Q>,
-        answer: impl AsyncFnOnce(Q) -> Result<A, Status>,
+        answer: impl AsyncFnOnce(Q, &Caller, &Grant) -> Result<A, Status>,
     ) -> Result<tonic::Response<A>, tonic::Status> {
-        if let Some(caller) = request.extensions().get::<Arc<Caller>>() {
-            self.shared.admit(caller, method).map_err(to_tonic)?;
-        }
-        let outcome = answer(request.into_inner()).await;
-        let code = outcome.as_ref().map_or_else(|status| status.code, |_| Code::Ok);
-        self.shared.counters.ended(Api::Node, method, code);
+        let caller = caller_of(&request);
+        let grant = self.shared.admit(&caller, method).map_err(to_tonic)?;
+        let outcome = answer(request.into_inner(), &caller, grant).await;
+        self.shared.count_end(&caller, Api::Node, method, outcome.as_ref().map(|_| ()));
         outcome.map(tonic::Response::new).map_err(to_tonic)
     }
 
-    async fn find(&self, request: LookupRequest) -> Result<LookupResponse, Status> {
+    async fn find(&self, request: LookupRequest, grant: &Grant) -> Result<LookupResponse, Status> {
         self.shared.require_ready()?;
         let key = LookupKey::of(request.key)?;
+        grant.require_visible(key.fields().iter().copied()).map_err(|hidden| {
+            let message =
+                format!("finding by {hidden} would show it, and the rule {:?} does not", grant.rule);
+            Status::new(Code::PermissionDenied, message)
+        })?;
         let wait = wait_of(request.wait)?;
         let end = tokio::time::Instant::now() + wait;
         loop {
@@ -83,7 +89,7 @@ impl NodeService {
             let changed = self.changed.0.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
-            match key.find(&self.shared.store.load()) {
+            match key.find(&self.shared.store.load(), grant) {
                 Err(status) if status.code == Code::NotFound => {
                     if tokio::time::timeout_at(end, changed).await.is_err() {
                         return Err(status);
@@ -121,39 +127,39 @@ impl LookupKey {
         }
     }
 
-    fn find(&self, snapshot: &Snapshot) -> Result<LookupResponse, Status> {
-        let live: Vec<_> = match self {
+    /// The fields of a pod that whoever looks up by such a key learns. A UID is the name of the pod, as in GetPod.
+    fn fields(&self) -> &'static [&'static str] {
+        match self {
+            Self::Uid(_) => &[],
+            Self::Name(..) => &["metadata.namespace", "metadata.name"],
+            Self::Ip(_) => &["status.podIPs"],
+        }
+    }
+
+    /// Looks among what the caller may see: all else is not there.
+    fn find(&self, snapshot: &Snapshot, grant: &Grant) -> Result<LookupResponse, Status> {
+        let mut live: Vec<_> = match self {
             Self::Uid(uid) => snapshot.get(uid).into_iter().collect(),
             Self::Name(namespace, name) => snapshot.by_name(namespace, name).collect(),
             Self::Ip(ip) => snapshot.by_ip(*ip).collect(),
         };
+        live.retain(|record| grant.shows_namespace(record.namespace()));
         if let (Self::Ip(ip), true) = (self, live.len() > 1) {
-            let names: Vec<_> =
-                live.iter().take(3).map(|pod| format!("{}/{}", pod.namespace(), pod.name())).collect();
-            let more = if live.len() > 3 { ", …" } else { "" };
-            return Err(Status::new(
-                Code::FailedPrecondition,
-                format!(
-                    "{} pods share the address {ip} (host network): {}{more}; look them up by name or UID",
-                    live.len(),
-                    names.join(", ")
-                ),
-            ));
+            return Err(shared_address(*ip, &live, grant));
         }
         if let Some(record) =
             live.into_iter().max_by_key(|record| (!is_terminating(record), record.revision()))
         {
-            return response(record, snapshot, false);
+            return response(record, snapshot, grant, false);
         }
-        let gone = match self {
-            Self::Uid(uid) => snapshot.tombstone(uid),
-            Self::Name(namespace, name) => {
-                snapshot.tombstones_by_name(namespace, name).max_by_key(|tombstone| tombstone.deleted)
-            }
-            Self::Ip(ip) => snapshot.tombstones_by_ip(*ip).max_by_key(|tombstone| tombstone.deleted),
+        let mut gone: Vec<_> = match self {
+            Self::Uid(uid) => snapshot.tombstone(uid).into_iter().collect(),
+            Self::Name(namespace, name) => snapshot.tombstones_by_name(namespace, name).collect(),
+            Self::Ip(ip) => snapshot.tombstones_by_ip(*ip).collect(),
         };
-        match gone {
-            Some(tombstone) => response(&tombstone.record, snapshot, true),
+        gone.retain(|tombstone| grant.shows_namespace(tombstone.record.namespace()));
+        match gone.into_iter().max_by_key(|tombstone| tombstone.deleted) {
+            Some(tombstone) => response(&tombstone.record, snapshot, grant, true),
             None => Err(Status::new(Code::NotFound, self.not_found())),
         }
     }
@@ -171,11 +177,32 @@ fn is_terminating(record: &Record) -> bool {
     PodView::parse(record.pod_bytes()).is_ok_and(|pod| pod.deletion_timestamp.is_some())
 }
 
-fn response(record: &Record, snapshot: &Snapshot, deleted: bool) -> Result<LookupResponse, Status> {
-    let pod = Pod::decode(record.pod_bytes()).map_err(|error| {
+fn shared_address(ip: IpAddr, pods: &[&Arc<Record>], grant: &Grant) -> Status {
+    let mut message = format!("{} pods share the address {ip} (host network)", pods.len());
+    if grant.require_visible(["metadata.namespace", "metadata.name"]).is_ok() {
+        let names: Vec<_> =
+            pods.iter().take(3).map(|pod| format!("{}/{}", pod.namespace(), pod.name())).collect();
+        let more = if pods.len() > 3 { ", …" } else { "" };
+        message = format!("{message}: {}{more}", names.join(", "));
+    }
+    Status::new(Code::FailedPrecondition, format!("{message}; look them up by name or UID"))
+}
+
+fn response(
+    record: &Record,
+    snapshot: &Snapshot,
+    grant: &Grant,
+    deleted: bool,
+) -> Result<LookupResponse, Status> {
+    let pod = Pod::decode(&*record.projection(&grant.ceiling)).map_err(|error| {
         Status::new(Code::Internal, format!("failed to read pod {}: {error}", record.uid()))
     })?;
     Ok(LookupResponse { pod: Some(pod), revision: snapshot.revision().0, deleted, ..Default::default() })
+}
+
+/// Every call comes from a connection, which gives it its caller.
+fn caller_of<Q>(request: &tonic::Request<Q>) -> Arc<Caller> {
+    request.extensions().get::<Arc<Caller>>().expect("a connection hands in its caller").clone()
 }
 
 fn wait_of(wait: Option<prost_types::Duration>) -> Result<Duration, Status> {
@@ -199,25 +226,28 @@ impl Node for NodeService {
         &self,
         request: tonic::Request<LookupRequest>,
     ) -> Result<tonic::Response<LookupResponse>, tonic::Status> {
-        self.run(Method::Lookup, request, async |request| self.find(request).await).await
+        self.run(Method::Lookup, request, async |request, _, grant| self.find(request, grant).await).await
     }
 
     async fn who_am_i(
         &self,
         request: tonic::Request<WhoAmIRequest>,
     ) -> Result<tonic::Response<WhoAmIResponse>, tonic::Status> {
-        let answer =
-            async |_| Err(Status::new(Code::Unimplemented, "this server does not identify its callers"));
-        self.run(Method::WhoAmI, request, answer).await
+        let caller = caller_of(&request);
+        self.shared.counters.ended(Api::Node, Method::WhoAmI, Code::Ok);
+        Ok(tonic::Response::new(whoami::answer(&self.shared, &caller)))
     }
 
     async fn watchers(
         &self,
         request: tonic::Request<WatchersRequest>,
     ) -> Result<tonic::Response<WatchersResponse>, tonic::Status> {
-        let answer = async |_| {
-            let watchers = self.shared.hub.watchers().iter().map(watcher).collect();
-            Ok(WatchersResponse { watchers })
+        let answer = async |_, caller: &Caller, grant: &Grant| {
+            let mut watches = self.shared.hub.watchers();
+            // Whoever is restricted has no business with what others ask for.
+            let caller = caller.for_display();
+            watches.retain(|watch| grant.is_unrestricted() || watch.caller.is_same_program(&caller));
+            Ok(WatchersResponse { watchers: watches.iter().map(watcher).collect() })
         };
         self.run(Method::Watchers, request, answer).await
     }

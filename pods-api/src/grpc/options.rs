@@ -3,48 +3,54 @@
 use super::head::Metadata;
 use super::status::decode_bin;
 use super::status::{Code, Status};
+use crate::access::Grant;
 use crate::pod::{Namespace, Selector};
 use crate::wire::Mask;
 
-/// The mask that a connection used last. Agents send the same one with every call, and parsing it costs more than
+/// The mask that a connection used last, cut down to what its caller may see. Agents send the same one with every call, and parsing it costs more than
 /// a GetPod.
 #[derive(Debug, Default)]
 pub(super) struct MaskCache(Option<(Box<[u8]>, Mask)>);
 
 impl Metadata {
-    /// The fields the call asks for.
-    pub(super) fn mask(&self, cache: &mut MaskCache) -> Result<Mask, Status> {
+    /// The fields the call asks for and its caller may see. A connection's caller, and so `grant`, is always the same.
+    pub(super) fn mask(&self, cache: &mut MaskCache, grant: &Grant) -> Result<Mask, Status> {
         self.not_repeated()?;
         match (&self.field_mask, &self.field_mask_bin) {
-            (None, None) => Ok(Mask::All),
+            (None, None) => Ok(grant.ceiling.clone()),
             (Some(_), Some(_)) => Err(invalid(
                 "invalid field mask: both x-kubernetes-fieldmask and x-kubernetes-fieldmask-bin are given"
                     .into(),
             )),
-            (Some(text), None) => cache.get_or_parse(text, |text| {
+            (Some(text), None) => cache.get_or_parse(text, grant, |text| {
                 let text = std::str::from_utf8(text).map_err(|_| "not UTF-8".to_owned())?;
                 Mask::parse(text).map_err(|error| error.to_string())
             }),
-            (None, Some(bin)) => cache.get_or_parse(bin, |bin| {
+            (None, Some(bin)) => cache.get_or_parse(bin, grant, |bin| {
                 let encoded = decode_bin(bin).ok_or("x-kubernetes-fieldmask-bin is not base64")?;
                 Mask::from_field_mask(&encoded).map_err(|error| error.to_string())
             }),
         }
     }
 
-    /// Which pods the call is about; `None` for all.
-    pub(super) fn selector(&self) -> Result<Option<Selector>, Status> {
+    /// Which pods the call is about, of those that its caller may see; `None` for all.
+    pub(super) fn selector(&self, grant: &Grant) -> Result<Option<Selector>, Status> {
         let namespace = text("x-pods-api-namespace", self.namespace.as_deref())?;
         let labels = text("x-pods-api-labels", self.labels.as_deref())?;
         if let Some(name) = namespace
-            && !is_namespace(name)
+            && !Namespace::is_valid(name)
         {
             return Err(invalid(format!("x-pods-api-namespace: {name:?} is not the name of a namespace")));
         }
         let selector = Selector::parse(labels.unwrap_or_default())
             .map_err(|error| invalid(format!("x-pods-api-labels: {error}")))?
             .in_namespace(namespace.map(Namespace::from));
-        Ok((!selector.is_everything()).then_some(selector))
+        let wanted = (!selector.is_everything()).then_some(selector);
+        grant.selection(wanted).map_err(|hidden| {
+            let rule = &grant.rule;
+            let message = format!("selecting by {hidden} would show it, and the rule {rule:?} does not");
+            Status::new(Code::PermissionDenied, message)
+        })
     }
 
     /// Whether a slow watch gets the newest state of each pod instead of being ended.
@@ -71,6 +77,7 @@ impl MaskCache {
     fn get_or_parse(
         &mut self,
         value: &[u8],
+        grant: &Grant,
         parse: impl FnOnce(&[u8]) -> Result<Mask, String>,
     ) -> Result<Mask, Status> {
         // The text and the binary form of a mask are never the same bytes: a text that is base64 has no path in it.
@@ -80,6 +87,7 @@ impl MaskCache {
             return Ok(mask.clone());
         }
         let mask = parse(value).map_err(|reason| invalid(format!("invalid field mask: {reason}")))?;
+        let mask = mask.intersection(&grant.ceiling);
         self.0 = Some((value.into(), mask.clone()));
         Ok(mask)
     }
@@ -96,15 +104,6 @@ fn text<'a>(name: &str, value: Option<&'a [u8]>) -> Result<Option<&'a str>, Stat
     std::str::from_utf8(value).map(Some).map_err(|_| invalid(format!("{name} is not UTF-8")))
 }
 
-/// An RFC 1123 label, as every namespace's name is.
-fn is_namespace(name: &str) -> bool {
-    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    name.len() <= 63
-        && is_edge(name.as_bytes().first())
-        && is_edge(name.as_bytes().last())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::status::encode_bin;
@@ -112,10 +111,14 @@ mod tests {
     use prost::Message as _;
 
     fn mask_of(metadata: &Metadata) -> Result<Mask, String> {
-        metadata.mask(&mut MaskCache::default()).map_err(|status| {
+        metadata.mask(&mut MaskCache::default(), &everything()).map_err(|status| {
             assert_eq!(status.code, Code::InvalidArgument);
             status.message
         })
+    }
+
+    fn everything() -> Grant {
+        Grant::of_everything("uid=0")
     }
 
     fn bytes(text: &str) -> Option<Box<[u8]>> {
@@ -165,8 +168,10 @@ mod tests {
     fn a_connections_last_mask_is_not_parsed_again() {
         let mut cache = MaskCache::default();
         let metadata = Metadata { field_mask: bytes("metadata.name"), ..Default::default() };
-        let first = metadata.mask(&mut cache).unwrap();
-        let (Mask::Some(first), Mask::Some(second)) = (first, metadata.mask(&mut cache).unwrap()) else {
+        let first = metadata.mask(&mut cache, &everything()).unwrap();
+        let (Mask::Some(first), Mask::Some(second)) =
+            (first, metadata.mask(&mut cache, &everything()).unwrap())
+        else {
             panic!("a selection")
         };
         assert!(std::sync::Arc::ptr_eq(&first, &second));
@@ -176,16 +181,18 @@ mod tests {
     fn selectors_are_read_and_refused_with_a_place() {
         let metadata =
             Metadata { namespace: bytes("shop"), labels: bytes("app in (a,b)"), ..Default::default() };
-        let selector = metadata.selector().unwrap().unwrap();
+        let selector = metadata.selector(&everything()).unwrap().unwrap();
         assert!(selector.matches(&"shop".into(), |_| Some("b")));
         assert!(!selector.matches(&"other".into(), |_| Some("b")));
-        assert_eq!(Metadata::default().selector().unwrap(), None);
-        let bad = Metadata { labels: bytes("app in b"), ..Default::default() }.selector().unwrap_err();
+        assert_eq!(Metadata::default().selector(&everything()).unwrap(), None);
+        let bad =
+            Metadata { labels: bytes("app in b"), ..Default::default() }.selector(&everything()).unwrap_err();
         assert_eq!(
             &*bad.message,
             "x-pods-api-labels: invalid label selector at byte 7: expected `(` and a list of values"
         );
-        let bad = Metadata { namespace: bytes("Shop"), ..Default::default() }.selector().unwrap_err();
+        let bad =
+            Metadata { namespace: bytes("Shop"), ..Default::default() }.selector(&everything()).unwrap_err();
         assert_eq!(bad.code, Code::InvalidArgument);
         let bad = Metadata { slow: bytes("drop"), ..Default::default() }.coalesce().unwrap_err();
         assert!(bad.message.contains("it can be coalesce"), "{bad}");

@@ -1,10 +1,12 @@
 //! ListPods, GetPod and the beginning of WatchPods. The answers are bytes as stored: nothing is encoded here.
 
+use super::caller::Caller;
 use super::counters::Api;
 use super::head::Metadata;
 use super::options::MaskCache;
-use super::server::{Caller, Shared};
+use super::server::Shared;
 use super::status::{Code, Status};
+use crate::access::Grant;
 use crate::watch::{Contract, SubscribeError, View, WatchOptions, Watcher};
 use crate::wire::varint::Fields;
 use bytes::Bytes;
@@ -15,9 +17,14 @@ pub(super) type Body = smallvec::SmallVec<[Bytes; 4]>;
 
 impl Shared {
     /// The pods, sorted by UID (rule E.4.3).
-    pub(super) fn list(&self, metadata: &Metadata, masks: &mut MaskCache) -> Result<Body, Status> {
+    pub(super) fn list(
+        &self,
+        metadata: &Metadata,
+        masks: &mut MaskCache,
+        grant: &Grant,
+    ) -> Result<Body, Status> {
         self.require_ready()?;
-        let (mask, selector) = (metadata.mask(masks)?, metadata.selector()?);
+        let (mask, selector) = (metadata.mask(masks, grant)?, metadata.selector(grant)?);
         let snapshot = self.store.load();
         let list = match selector {
             None => snapshot.masked_list_message(&mask),
@@ -32,12 +39,13 @@ impl Shared {
         &self,
         metadata: &Metadata,
         masks: &mut MaskCache,
+        grant: &Grant,
         message: &[u8],
     ) -> Result<Body, Status> {
         self.require_ready()?;
-        let mask = metadata.mask(masks)?;
+        let mask = metadata.mask(masks, grant)?;
         let uid = pod_uid(message)?;
-        match self.store.load().get(uid) {
+        match self.store.load().get(uid).filter(|record| grant.shows_namespace(record.namespace())) {
             Some(record) => Ok(std::iter::once(record.masked_get_message(&mask)).collect()),
             None => Err(Status::new(Code::NotFound, format!("pod with UID {uid} not found"))),
         }
@@ -50,17 +58,18 @@ impl Shared {
         metadata: &Metadata,
         masks: &mut MaskCache,
         caller: &Caller,
+        grant: &Grant,
     ) -> Result<Watcher, Status> {
         self.require_ready()?;
         let contract = match api {
             Api::Documented => Contract::Documented,
             Api::V1alpha1 | Api::Node => Contract::V1alpha1,
         };
-        let view = View::new(contract, &metadata.mask(masks)?);
+        let view = View::new(contract, &metadata.mask(masks, grant)?).below(&grant.ceiling);
         let options = WatchOptions {
             ring: self.watch_buffer,
             coalesce: metadata.coalesce()?,
-            selector: metadata.selector()?.map(Arc::new),
+            selector: metadata.selector(grant)?.map(Arc::new),
             caller: caller.for_display(),
         };
         self.hub.subscribe(view, options).map_err(|error| match error {

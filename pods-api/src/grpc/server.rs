@@ -1,16 +1,18 @@
 //! What every connection shares: the pods, the limits, the counters, and the services behind the tower adapter.
 
+use super::caller::Caller;
 use super::connection::Connection;
-use super::counters::{Method, Rejection, RequestCounters};
-use super::limits::{Bucket, Limits};
+use super::counters::RequestCounters;
+use super::limits::Limits;
 use super::node::NodeService;
+use super::refusals::Refusals;
 use super::status::{Code, Status};
 use super::tower::{Tower, TowerCall};
-use crate::access::Peer;
+use crate::access::{Identify, Peer, Policy};
 use crate::http2::RequestHead;
 use crate::pod::PodStore;
 use crate::transport::Accept;
-use crate::watch::{self, Hub};
+use crate::watch::Hub;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use pods_api_proto::podsapi::v1::node_server::NodeServer;
 use std::os::fd::BorrowedFd;
@@ -26,6 +28,12 @@ pub struct Shared {
     pub store: PodStore,
     /// Their changes.
     pub hub: Hub,
+    /// Who may call, and what they may see.
+    pub policy: Policy,
+    /// Where callers run.
+    pub identify: Arc<dyn Identify>,
+    /// Which callers were refused lately.
+    pub refusals: Refusals,
     /// The callers' rate limits.
     pub limits: Limits,
     /// Calls that ended.
@@ -39,24 +47,6 @@ pub struct Shared {
 pub struct Server {
     shared: Arc<Shared>,
     tower: Tower,
-}
-
-/// The caller of a connection.
-#[derive(Debug, Clone)]
-pub(super) struct Caller {
-    pub(super) peer: Peer,
-    bucket: Bucket,
-}
-
-impl Caller {
-    /// The caller as the list of watchers shows it.
-    pub(super) fn for_display(&self) -> watch::Caller {
-        watch::Caller {
-            pid: self.peer.pid.unwrap_or_default(),
-            uid: self.peer.uid,
-            executable: self.peer.executable.clone().unwrap_or_default(),
-        }
-    }
 }
 
 /// Accepts connections for a server.
@@ -106,16 +96,6 @@ impl Server {
 }
 
 impl Shared {
-    /// Whether a call may be answered at all: the rate limit, then readiness (rule E.4.1). Watches are not limited.
-    pub(super) fn admit(&self, caller: &Caller, method: Method) -> Result<(), Status> {
-        let is_limited = matches!(method, Method::List | Method::Get | Method::Lookup);
-        if is_limited && let Err(status) = self.limits.check(&caller.bucket) {
-            self.counters.rejected(Rejection::RateLimit);
-            return Err(status);
-        }
-        Ok(())
-    }
-
     /// Whether the sources have delivered (rule E.4.2).
     pub(super) fn require_ready(&self) -> Result<(), Status> {
         if self.store.readiness().is_ready() {
@@ -130,8 +110,8 @@ impl Accept for Acceptor {
     type Protocol = Connection;
 
     fn accept(&self, socket: BorrowedFd<'_>, waker: &Waker, now: Instant) -> Connection {
-        let peer = Peer::of(socket);
+        let peer = Peer::of(socket, &*self.0.shared.identify);
         let bucket = self.0.shared.limits.bucket(&peer.key());
-        Connection::new(self.0.clone(), Caller { peer, bucket }, waker.clone(), now)
+        Connection::new(self.0.clone(), Caller::new(peer, bucket), waker.clone(), now)
     }
 }

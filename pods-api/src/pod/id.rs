@@ -75,6 +75,18 @@ text_id! {
     SandboxId
 }
 
+impl Namespace {
+    /// Whether a namespace can have that name: an RFC 1123 label.
+    #[must_use]
+    pub fn is_valid(name: &str) -> bool {
+        let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        name.len() <= 63
+            && is_edge(name.as_bytes().first())
+            && is_edge(name.as_bytes().last())
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    }
+}
+
 /// A process ID (tgid) in this server's PID namespace; never 0, which is how the kernel says "none that you can see".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(NonZeroU32);

@@ -230,6 +230,17 @@ impl Record {
         message.freeze()
     }
 
+    /// The encoded core/v1 Pod, cut down to `mask`.
+    #[must_use]
+    pub fn projection(&self, mask: &Mask) -> Bytes {
+        if mask.is_all() {
+            return self.pod();
+        }
+        let mut pod = Vec::new();
+        append_projection(self, mask, &mut pod);
+        pod.into()
+    }
+
     /// Whether a selector is about this pod.
     #[must_use]
     pub fn is_selected_by(&self, selector: &Selector) -> bool {

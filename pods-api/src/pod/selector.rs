@@ -5,6 +5,7 @@
 
 use super::id::Namespace;
 use std::fmt;
+use std::sync::Arc;
 
 /// The longest selector taken, and the most requirements in one.
 const MAX_BYTES: usize = 8 * 1024;
@@ -14,6 +15,8 @@ const MAX_REQUIREMENTS: usize = 64;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     namespace: Option<Namespace>,
+    /// What the caller may see at most; `None` for all namespaces.
+    within: Option<Arc<[Namespace]>>,
     requirements: Vec<Requirement>,
 }
 
@@ -72,13 +75,20 @@ impl Selector {
                 return Err(parser.error("expected a requirement after `,`".into()));
             }
         }
-        Ok(Self { namespace: None, requirements })
+        Ok(Self { namespace: None, within: None, requirements })
     }
 
     /// Restricts the selection to one namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: Option<Namespace>) -> Self {
         self.namespace = namespace;
+        self
+    }
+
+    /// Restricts the selection to what a caller may see: pods of these namespaces, sorted.
+    #[must_use]
+    pub fn within(mut self, namespaces: Arc<[Namespace]>) -> Self {
+        self.within = Some(namespaces);
         self
     }
 
@@ -91,7 +101,7 @@ impl Selector {
     /// Whether every pod is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
-        self.namespace.is_none() && self.requirements.is_empty()
+        self.namespace.is_none() && self.within.is_none() && self.requirements.is_empty()
     }
 
     /// The label keys that the selection depends on.
@@ -102,6 +112,7 @@ impl Selector {
     /// Whether a pod is selected; `label` finds the value of a label.
     pub fn matches<'a>(&self, namespace: &Namespace, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.namespace.as_ref().is_none_or(|wanted| wanted == namespace)
+            && self.within.as_ref().is_none_or(|shown| shown.binary_search(namespace).is_ok())
             && self
                 .requirements
                 .iter()

@@ -4,6 +4,15 @@ use super::id::PodUid;
 use super::update::SourcePod;
 use crate::wire::varint::{put_length_field, put_varint_field};
 use bytes::Bytes;
+#[cfg(test)]
+use {
+    super::id::Revision,
+    super::record::{ByteMeter, Record},
+    super::snapshot::Snapshot,
+    super::table::Table,
+    super::tombstone::Tombstones,
+    std::sync::Arc,
+};
 
 /// Describes a small Pod and encodes it.
 #[derive(Debug, Clone)]
@@ -13,6 +22,7 @@ pub struct PodSketch {
     name: String,
     labels: Vec<(String, String)>,
     ips: Vec<String>,
+    service_account: String,
     padding: usize,
     generation: u64,
 }
@@ -27,6 +37,7 @@ impl PodSketch {
             name: format!("pod-{uid}"),
             labels: Vec::new(),
             ips: Vec::new(),
+            service_account: String::new(),
             padding: 0,
             generation: 0,
         }
@@ -58,6 +69,13 @@ impl PodSketch {
     #[must_use]
     pub fn ip(mut self, ip: &str) -> Self {
         self.ips.push(ip.into());
+        self
+    }
+
+    /// Sets `spec.serviceAccountName`.
+    #[must_use]
+    pub fn service_account(mut self, name: &str) -> Self {
+        self.service_account = name.into();
         self
     }
 
@@ -94,6 +112,9 @@ impl PodSketch {
         put_length_field(&mut container, 2, &vec![b'i'; self.padding]);
         let mut spec = Vec::new();
         put_length_field(&mut spec, 2, &container);
+        if !self.service_account.is_empty() {
+            put_length_field(&mut spec, 8, self.service_account.as_bytes());
+        }
         let mut status = Vec::new();
         put_length_field(&mut status, 1, b"Running");
         for ip in &self.ips {
@@ -119,6 +140,17 @@ impl PodSketch {
             pod: self.encode(),
         }
     }
+}
+
+/// A snapshot of these pods.
+#[cfg(test)]
+pub(crate) fn snapshot_of(pods: &[PodSketch]) -> Snapshot {
+    let mut table = Table::default();
+    for pod in pods {
+        let record = Record::new(&pod.source_pod(), Revision(1), &ByteMeter::default()).unwrap();
+        table.insert(&Arc::new(record));
+    }
+    Snapshot::new(Revision(1), table, Tombstones::default())
 }
 
 /// Decodes one whole gRPC message, prefix included.

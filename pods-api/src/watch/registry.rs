@@ -4,7 +4,7 @@ use super::log::Log;
 use super::shared_sync::SharedSyncs;
 use super::sync::{AtomicU8, AtomicU64, Ordering};
 use super::view::{Frame, View};
-use crate::pod::{Change, Charge, Selector};
+use crate::pod::{Change, Charge, PodUid, Selector};
 use crossbeam::utils::CachePadded;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,19 @@ pub struct Caller {
     pub uid: u32,
     /// The path of the executable, empty where unknown.
     pub executable: Arc<str>,
+    /// The pod that it runs in, where known.
+    pub pod: Option<PodUid>,
+}
+
+impl Caller {
+    /// Whether two callers are of the same pod or, outside of pods, run the same executable as the same user.
+    #[must_use]
+    pub fn is_same_program(&self, other: &Self) -> bool {
+        match (&self.pod, &other.pod) {
+            (None, None) => self.uid == other.uid && self.executable == other.executable,
+            (one, other) => one == other,
+        }
+    }
 }
 
 /// What is known of one open watch.

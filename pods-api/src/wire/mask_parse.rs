@@ -182,7 +182,7 @@ fn unquote(segment: &str) -> Result<&str, String> {
 }
 
 /// Splits at a separator outside of back quotes.
-fn split_unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
+pub(crate) fn split_unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let mut is_quoted = false;
     text.split(move |char| {
         is_quoted ^= char == '`';

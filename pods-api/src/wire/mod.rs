@@ -27,6 +27,7 @@ pub use encode::{FieldError, encode_pod};
 pub use json::pod_to_json;
 pub use json_text::{MAX_TEXT_BYTES, parse_json};
 pub use mask::{Mask, Selection};
+pub(crate) use mask_parse::split_unquoted;
 pub use mask_parse::{MAX_MASK_BYTES, MAX_MASK_PATHS, MaskError};
 pub use quantity::{Quantity, QuantityError};
 pub use splice::PodEdit;
