@@ -12,6 +12,7 @@ use crate::grpc::{Limits, Refusals, RequestCounters, Server, Shared};
 use crate::lifecycle;
 use crate::metrics::{self, Families};
 use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
+use crate::privileges;
 use crate::runtime::{RuntimeConfig, RuntimeSource, RuntimeStatus};
 use crate::source::manifest::{ManifestConfig, ManifestSource, ManifestStatus};
 use crate::telemetry;
@@ -60,6 +61,9 @@ pub enum AppError {
     /// A thread that served clients or kept the pods has panicked: what is still served would go stale or hang.
     #[error("internal failure: the {0} has panicked; the log says where")]
     Panicked(&'static str),
+    /// Privileges that are not needed any more.
+    #[error("cannot give up privileges")]
+    Privileges(#[from] privileges::PrivilegesError),
     /// A thread, a runtime or a signal handler.
     #[error("cannot start {what}")]
     Start {
@@ -102,6 +106,9 @@ async fn run(config: &Config) -> Result<(), AppError> {
         None => None,
     };
     let admin_address = admin.as_ref().and_then(|admin| admin.local_addr().ok());
+
+    // What needs privileges stands above this line, what starts a thread below it.
+    give_up_privileges(privileges::Needs { socket_group: config.socket_group.is_some(), ebpf: false })?;
 
     let snapshots = Arc::new(Published::new(Arc::default()));
     let meter = ByteMeter::default();
@@ -252,6 +259,12 @@ async fn run(config: &Config) -> Result<(), AppError> {
         outcome => warn!(?outcome, "stopped, but not every connection or thread ended in order"),
     }
     cause.map(drop)
+}
+
+fn give_up_privileges(needs: privileges::Needs) -> Result<(), AppError> {
+    let kept = privileges::give_up_all_but(needs)?;
+    info!(%kept, "capabilities given up");
+    Ok(())
 }
 
 /// gRPC server reflection, v1 and v1alpha, over every schema in `proto/`.

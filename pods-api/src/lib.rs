@@ -15,6 +15,7 @@ pub mod kernel;
 pub mod lifecycle;
 pub mod metrics;
 pub mod pod;
+pub mod privileges;
 pub mod runtime;
 pub mod source;
 pub mod telemetry;

@@ -1,5 +1,6 @@
-//! The client commands: `get pods`, `lookup`, `doctor` and their output. They talk to any server of the Pods API, the
-//! kubelet's included (`lookup` is ours alone), on one connection and one thread, and end with it.
+//! The client commands: `get pods`, `lookup`, `whoami`, `doctor` and their output. They talk to any server of the Pods
+//! API, the kubelet's included (`lookup` and `whoami` are ours alone), on one connection and one thread, and end with
+//! it.
 
 mod columns;
 mod connect;
@@ -8,6 +9,7 @@ mod error;
 mod get;
 mod lookup;
 mod output;
+mod whoami;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -27,6 +29,8 @@ pub enum Command {
     Get(get::Get),
     /// Find one pod by its UID, name or address
     Lookup(lookup::Lookup),
+    /// Tell what the server takes this caller for, and what it may do
+    Whoami(whoami::WhoAmI),
     /// Tell whether the server on this machine is well
     Doctor(doctor::Doctor),
     /// Print a completion script for a shell
@@ -51,6 +55,7 @@ pub fn run(command: Command, program: impl FnOnce() -> clap::Command) -> ExitCod
     let outcome = match command {
         Command::Get(get) => in_runtime(get.run()),
         Command::Lookup(lookup) => in_runtime(lookup.run()),
+        Command::Whoami(whoami) => in_runtime(whoami.run()),
         Command::Doctor(doctor) => doctor.run(),
         Command::Completion { shell } => {
             // Generated in memory first: clap_complete panics when its writer fails.
