@@ -1,0 +1,45 @@
+//! The path of a new cgroup: read, and searched for what all pods' paths have in common.
+
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
+use pods_api_common::{Counter, PATH_BYTES, PathEvent};
+
+use crate::events::count;
+use crate::maps::SCRATCH;
+
+/// The name of the cgroup above all pods, or its end (`/kubelet.slice/kubelet-kubepods.slice`), as one number.
+const KUBEPODS: u64 = u64::from_be_bytes(*b"kubepods");
+
+/// Reads `path` into an event. Returns its length without NUL; `PATH_BYTES` if it may have been cut.
+#[inline(always)]
+pub fn read(path: *const u8) -> Option<(&'static mut PathEvent, usize)> {
+    // SAFETY: this CPU's own value of the map, which lives as long as the program; no one else has it (see
+    // `SCRATCH`).
+    let event = unsafe { &mut *SCRATCH.get_ptr_mut(0)? };
+    // SAFETY: the destination is `PATH_BYTES` long; the helper checks the source itself.
+    let read = unsafe {
+        bpf_probe_read_kernel_str(event.path.as_mut_ptr().cast(), PATH_BYTES as u32, path.cast())
+    };
+    if read <= 0 {
+        count(Counter::ReadFailed);
+        return None;
+    }
+    // The count includes the NUL; a path that fills the buffer may have lost its end.
+    let read = read as usize;
+    Some((event, if read >= PATH_BYTES { PATH_BYTES } else { read - 1 }))
+}
+
+/// Whether `kubepods` occurs in the first `length` bytes of the path.
+#[inline(always)]
+pub fn is_of_pods(event: &PathEvent, length: usize) -> bool {
+    let mut window: u64 = 0;
+    for index in 0..PATH_BYTES {
+        if index >= length {
+            break;
+        }
+        window = (window << 8) | u64::from(event.path[index]);
+        if window == KUBEPODS {
+            return true;
+        }
+    }
+    false
+}
