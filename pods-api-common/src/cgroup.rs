@@ -43,7 +43,11 @@ impl CgroupEntry {
     ///
     /// # Errors
     /// When a text does not fit with its NUL, or holds one. Kubernetes' own limits leave room for all.
-    pub fn new(pod_uid: &str, container_id: Option<&str>, name: Option<(&str, &str)>) -> Result<Self, EntryTooLong> {
+    pub fn new(
+        pod_uid: &str,
+        container_id: Option<&str>,
+        name: Option<(&str, &str)>,
+    ) -> Result<Self, EntryTooLong> {
         let (namespace, pod_name) = name.unwrap_or_default();
         let named = if name.is_some() { FLAG_NAMED } else { 0 };
         let container = if container_id.is_some() { FLAG_CONTAINER } else { 0 };

@@ -1,51 +1,54 @@
 //! What the programs count, per CPU.
 
-/// One slot of the map `pods_counters`.
+use core::mem::size_of;
+
+/// The value of the map `pods_counters`, one for each CPU.
 ///
-/// Every event that passed the filters is counted once, as sent or under the cause it was lost for, so the slots
-/// add up to the events that there were.
-#[repr(u32)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counter {
+/// Every event that passed the filters is counted once, as sent or under the cause it was lost for, so the fields add
+/// up to the events that there were.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
     /// Put into the ring buffer.
-    Sent = 0,
+    pub sent: u64,
     /// The ring buffer was full.
-    RingFull = 1,
+    pub ring_full: u64,
     /// A cgroup whose path is longer than an event can carry; the rest of its life is reported.
-    PathTooLong = 2,
+    pub path_too_long: u64,
     /// Memory of the kernel could not be read.
-    ReadFailed = 3,
+    pub read_failed: u64,
     /// The map of tracked cgroups was full: the life of that cgroup goes unreported.
-    TrackedFull = 4,
+    pub tracked_full: u64,
     /// The process table was full: the end of that process goes unreported.
-    ProcessesFull = 5,
+    pub processes_full: u64,
 }
 
-impl Counter {
-    /// Every slot.
-    pub const ALL: [Self; 6] = [
-        Self::Sent,
-        Self::RingFull,
-        Self::PathTooLong,
-        Self::ReadFailed,
-        Self::TrackedFull,
-        Self::ProcessesFull,
-    ];
-
-    /// The causes of loss.
-    pub const LOSSES: [Self; 5] =
-        [Self::RingFull, Self::PathTooLong, Self::ReadFailed, Self::TrackedFull, Self::ProcessesFull];
-
-    /// The name in metrics and documents.
+impl Counters {
+    /// The causes of loss, with their names in metrics and documents.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::RingFull => "ring_full",
-            Self::PathTooLong => "path_too_long",
-            Self::ReadFailed => "read_failed",
-            Self::TrackedFull => "tracked_full",
-            Self::ProcessesFull => "processes_full",
-        }
+    pub const fn losses(&self) -> [(&'static str, u64); 5] {
+        [
+            ("ring_full", self.ring_full),
+            ("path_too_long", self.path_too_long),
+            ("read_failed", self.read_failed),
+            ("tracked_full", self.tracked_full),
+            ("processes_full", self.processes_full),
+        ]
     }
+
+    /// Events lost, of all causes.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.losses().iter().map(|(_, count)| count).sum()
+    }
+}
+
+// No padding: the size is that of the fields.
+const _: () = assert!(size_of::<Counters>() == 6 * 8);
+
+#[cfg(feature = "user")]
+#[allow(unsafe_code, reason = "a marker of plain types, which nothing but `unsafe impl` can set")]
+mod plain {
+    // SAFETY: `repr(C)`, `Copy`, without padding (asserted above), integers only.
+    unsafe impl aya::Pod for super::Counters {}
 }

@@ -15,7 +15,7 @@ mod layout;
 pub use cgroup::{
     CgroupEntry, ENTRY_VERSION, EntryTooLong, FLAG_CONTAINER, FLAG_NAMED, FLAG_SANDBOX, ProcessEntry,
 };
-pub use counter::Counter;
+pub use counter::Counters;
 pub use event::{EventHeader, EventKind, MAX_EVENT_BYTES, PATH_BYTES, PathEvent};
 pub use layout::{NO_ARGUMENT, field};
 
@@ -23,7 +23,7 @@ pub use layout::{NO_ARGUMENT, field};
 pub mod map {
     /// Ring buffer of [`EventHeader`](crate::EventHeader)s.
     pub const EVENTS: &str = "pods_events";
-    /// Per-CPU counts by [`Counter`](crate::Counter).
+    /// Per-CPU [`Counters`](crate::Counters), at index 0.
     pub const COUNTERS: &str = "pods_counters";
     /// Cgroup IDs whose processes are reported.
     pub const TRACKED: &str = "pods_tracked";

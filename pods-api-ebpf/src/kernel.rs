@@ -6,7 +6,7 @@ use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_cgroup_id};
 use aya_ebpf::programs::RawTracePointContext;
-use pods_api_common::{Counter, NO_ARGUMENT};
+use pods_api_common::NO_ARGUMENT;
 
 use crate::events::count;
 use crate::maps::{PROCESSES, TRACKED};
@@ -156,7 +156,7 @@ fn read<T>(structure: *const c_void, offset: &Global<u32>) -> Option<T> {
     // SAFETY: the helper checks the address itself and fails instead of faulting.
     let value = unsafe { bpf_probe_read_kernel(field.cast::<T>()) };
     if value.is_err() {
-        count(Counter::ReadFailed);
+        count(|counters| &mut counters.read_failed);
     }
     value.ok()
 }

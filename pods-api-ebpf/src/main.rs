@@ -18,18 +18,18 @@ use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use aya_log_ebpf::debug;
-use pods_api_common::{Counter, EventKind, ProcessEntry};
+use pods_api_common::{EventKind, ProcessEntry};
 
 use crate::events::{count, report, report_path};
 use crate::kernel::{Cgroup, Task, current_tracked_cgroup};
-use crate::maps::{PROCESSES, TRACKED};
+use crate::maps::{CGROUPS, PROCESSES, TRACKED};
 
 /// `cgroup_mkdir(struct cgroup *cgrp, const char *path)`
 ///
 /// The only event that is filtered by text: a pod's cgroups, in whatever layout, lie below one named `kubepods`.
 /// From here on they are known by their ID.
 #[raw_tracepoint(tracepoint = "cgroup_mkdir")]
-fn cgroup_mkdir(ctx: RawTracePointContext) -> Option<()> {
+fn pods_mkdir(ctx: RawTracePointContext) -> Option<()> {
     let cgroup = Cgroup::of_cgroup2(ctx.arg(0))?;
     let (event, length) = path::read(ctx.arg(1))?;
     if !path::is_of_pods(event, length) {
@@ -37,7 +37,7 @@ fn cgroup_mkdir(ctx: RawTracePointContext) -> Option<()> {
     }
     let id = cgroup.id()?;
     if TRACKED.insert(id, 1, 0).is_err() {
-        count(Counter::TrackedFull);
+        count(|counters| &mut counters.tracked_full);
     }
     report_path(event, length, id);
     debug!(&ctx, "cgroup {} created", id);
@@ -49,8 +49,10 @@ fn cgroup_mkdir(ctx: RawTracePointContext) -> Option<()> {
 /// Not `cgroup_release`: that one waits for the last reference, and a memory controller with pages still charged
 /// keeps one for as long as it likes.
 #[raw_tracepoint(tracepoint = "cgroup_rmdir")]
-fn cgroup_rmdir(ctx: RawTracePointContext) -> Option<()> {
+fn pods_rmdir(ctx: RawTracePointContext) -> Option<()> {
     let id = Cgroup::of_cgroup2(ctx.arg(0))?.id()?;
+    // There is none for a cgroup that is of no container or pod.
+    let _ = CGROUPS.remove(id);
     // Whoever removes the entry reports it: once.
     TRACKED.remove(id).ok()?;
     report(EventKind::CgroupReleased, id, 0, 0);
@@ -60,7 +62,7 @@ fn cgroup_rmdir(ctx: RawTracePointContext) -> Option<()> {
 
 /// `cgroup_notify_populated(struct cgroup *cgrp, const char *path, int val)`
 #[raw_tracepoint(tracepoint = "cgroup_notify_populated")]
-fn cgroup_populated(ctx: RawTracePointContext) -> Option<()> {
+fn pods_populated(ctx: RawTracePointContext) -> Option<()> {
     let id = Cgroup::of_cgroup2(ctx.arg(0))?.tracked_id()?;
     let value = u32::from(ctx.arg::<u32>(2) != 0);
     report(EventKind::CgroupPopulated, id, 0, value);
@@ -70,7 +72,7 @@ fn cgroup_populated(ctx: RawTracePointContext) -> Option<()> {
 
 /// `cgroup_attach_task(struct cgroup *dst_cgrp, const char *path, struct task_struct *task, bool threadgroup)`
 #[raw_tracepoint(tracepoint = "cgroup_attach_task")]
-fn cgroup_attach(ctx: RawTracePointContext) -> Option<()> {
+fn pods_attach(ctx: RawTracePointContext) -> Option<()> {
     let id = Cgroup::of_cgroup2(ctx.arg(0))?.tracked_id()?;
     let pid = Task(ctx.arg(2)).tgid()?;
     remember(pid, id);
@@ -83,7 +85,7 @@ fn cgroup_attach(ctx: RawTracePointContext) -> Option<()> {
 ///
 /// `p` is the current task.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
-fn process_exec(ctx: RawTracePointContext) -> Option<()> {
+fn pods_exec(ctx: RawTracePointContext) -> Option<()> {
     let id = current_tracked_cgroup()?;
     let pid = current_tgid();
     remember(pid, id);
@@ -97,7 +99,7 @@ fn process_exec(ctx: RawTracePointContext) -> Option<()> {
 /// Fires for each thread; of interest is the one that leaves no other. That is seldom the leader's: a leader may
 /// end long before its process does.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
-fn process_exit(ctx: RawTracePointContext) -> Option<()> {
+fn pods_exit(ctx: RawTracePointContext) -> Option<()> {
     let pid = current_tgid();
     // SAFETY: the entry is copied at once; should it be replaced meanwhile, by a move of the process to another
     // cgroup, either ID is true of some moment of its end.
@@ -114,7 +116,7 @@ fn process_exit(ctx: RawTracePointContext) -> Option<()> {
 
 /// `mark_victim(struct task_struct *task, uid_t uid)`, or `mark_victim(int pid)` on older kernels
 #[raw_tracepoint(tracepoint = "mark_victim")]
-fn oom_victim(ctx: RawTracePointContext) -> Option<()> {
+fn pods_oom(ctx: RawTracePointContext) -> Option<()> {
     let (id, pid) = kernel::oom_victim(&ctx)?;
     report(EventKind::OomKilled, id, pid, 0);
     debug!(&ctx, "process {} of cgroup {} chosen by the OOM killer", pid, id);
@@ -123,7 +125,7 @@ fn oom_victim(ctx: RawTracePointContext) -> Option<()> {
 
 fn remember(pid: u32, cgroup_id: u64) {
     if PROCESSES.insert(pid, ProcessEntry { cgroup_id }, 0).is_err() {
-        count(Counter::ProcessesFull);
+        count(|counters| &mut counters.processes_full);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The path of a new cgroup: read, and searched for what all pods' paths have in common.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
-use pods_api_common::{Counter, PATH_BYTES, PathEvent};
+use pods_api_common::{PATH_BYTES, PathEvent};
 
 use crate::events::count;
 use crate::maps::SCRATCH;
@@ -16,11 +16,10 @@ pub fn read(path: *const u8) -> Option<(&'static mut PathEvent, usize)> {
     // `SCRATCH`).
     let event = unsafe { &mut *SCRATCH.get_ptr_mut(0)? };
     // SAFETY: the destination is `PATH_BYTES` long; the helper checks the source itself.
-    let read = unsafe {
-        bpf_probe_read_kernel_str(event.path.as_mut_ptr().cast(), PATH_BYTES as u32, path.cast())
-    };
+    let read =
+        unsafe { bpf_probe_read_kernel_str(event.path.as_mut_ptr().cast(), PATH_BYTES as u32, path.cast()) };
     if read <= 0 {
-        count(Counter::ReadFailed);
+        count(|counters| &mut counters.read_failed);
         return None;
     }
     // The count includes the NUL; a path that fills the buffer may have lost its end.

@@ -22,6 +22,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     // Every stage runs, whatever the one before found: one run shows all there is to mend.
     let mut stages = vec![
         status(cargo().args(["fmt", "--all", "--check"]))?,
+        // A workspace of its own, for another machine.
+        status(cargo().args(["fmt", "--manifest-path", "pods-api-ebpf/Cargo.toml", "--check"]))?,
         status(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?,
     ];
     if !arguments.lints {

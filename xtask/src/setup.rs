@@ -100,6 +100,22 @@ const REQUIREMENTS: &[Requirement] = &[
         remedy: Remedy::Debian(&["protobuf-compiler", "libprotobuf-dev"]),
     },
     Requirement {
+        what: "a compiler for BPF and LLVM's headers, for the kernel programs",
+        scopes: &[Scope::Test, Scope::Bench],
+        is_present: || {
+            Path::new("/usr/bin/cargo").is_file()
+                && Path::new("/usr/lib/rustlib/bpfel-unknown-none").is_dir()
+                && Path::new("/usr/lib/llvm-22/include").is_dir()
+        },
+        remedy: Remedy::Debian(&["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf", "llvm-22-dev"]),
+    },
+    Requirement {
+        what: "bpf-linker, which links the kernel programs",
+        scopes: &[Scope::Test, Scope::Bench],
+        is_present: || has_program("bpf-linker"),
+        remedy: Remedy::Other(install_bpf_linker),
+    },
+    Requirement {
         what: "cargo-nextest, the test runner",
         scopes: &[Scope::Test],
         is_present: || has_program("cargo-nextest"),
@@ -210,6 +226,19 @@ fn apt_get(action: &[&str], packages: &[&str]) -> Command {
         apt.arg("--no-install-recommends").args(packages);
     }
     apt
+}
+
+/// Builds it against Debian's LLVM: its own default would download one.
+fn install_bpf_linker() -> Result<()> {
+    const LLVM: &str = "/usr/lib/llvm-22";
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = [PathBuf::from(LLVM).join("bin")].into_iter().chain(std::env::split_paths(&path));
+    run(cargo()
+        .args(["install", "--locked", "bpf-linker", "--version", "0.13.0"])
+        .args(["--no-default-features", "--features", "llvm-22"])
+        .env("PATH", std::env::join_paths(path)?)
+        .env("LLVM_PREFIX", LLVM)
+        .env("LIBRARY_PATH", format!("{LLVM}/lib")))
 }
 
 fn install_python_packages() -> Result<()> {
