@@ -1,9 +1,4 @@
-//! What an operation costs in things that do not drift with the machine: heap allocations and instructions.
-//!
-//! A connection is driven without a socket, so that nothing but our own work is counted. Instructions are counted by
-//! callgrind on the test profile: they say nothing about speed, but when they change, the work has changed. System
-//! calls are counted by the integration tests, on the running server.
-#![allow(clippy::unwrap_used, reason = "a test, helpers included")]
+//! Calls and delivered events, as a worker serves them: one client's connection without a socket.
 
 use pods_api::access::{Nowhere, Policy};
 use pods_api::grpc::{Connection, Limits, Refusals, RequestCounters, Scope, Server, Shared};
@@ -15,129 +10,33 @@ use pods_api_proto::k8s::io::api::core::v1::{Container, EnvVar, Pod, PodSpec};
 use pods_api_proto::k8s::io::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pods_api_proto::v1alpha1::GetPodRequest;
 use prost::Message as _;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// Allocations that one operation may make, as measured; and instructions that it took when this was written, in
-/// thousands, with the tolerance below.
-const BUDGETS: [(Operation, u64, f64); 5] = [
-    (Operation::Get, 1, 45.8),
-    (Operation::MaskedGet, 6, 88.5),
-    (Operation::List, 2, 165.5),
-    (Operation::MaskedList, 5, 131.4),
-    (Operation::Event, 0, 11.0),
-];
+use crate::allocations::allocations_of;
 
-/// How far instructions may be off before it counts as a change: compilers and libraries move them by a few percent.
-const TOLERANCE: f64 = 0.15;
-
-const PODS: usize = 100;
+pub(crate) const PODS: usize = 100;
 const CHANGING: usize = 7;
-const MASK: &str = "metadata.name,metadata.namespace,metadata.labels,status.phase,status.podIPs";
+pub(crate) const MASK: &str = "metadata.name,metadata.namespace,metadata.labels,status.phase,status.podIPs";
 
-/// Set for a run under callgrind: the operation to repeat.
-const ONLY: &str = "PODS_API_COSTS_OPERATION";
-const REPETITIONS: u64 = 20;
-
+/// What a client asks for, or gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+pub(crate) enum Exchange {
     Get,
     MaskedGet,
     List,
     MaskedList,
+    /// An event at its watch.
     Event,
 }
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting what each thread asks for.
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: every call goes unchanged to the system's allocator; the counter is a thread-local that needs no allocation.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[test]
-fn operations_allocate_no_more_than_their_budget() {
-    let mut client = Client::new();
-    for (operation, budget, _) in BUDGETS {
-        (0..50).for_each(|_| {
-            let _ = client.run(operation);
-        });
-        // The usual cost: now and then a buffer grows.
-        let mut costs: Vec<u64> = (0..51).map(|_| client.run(operation)).collect();
-        costs.sort_unstable();
-        eprintln!("{operation:?}: {} allocations", costs[25]);
-        assert!(costs[25] <= budget, "{operation:?} made {} allocations, budget {budget}", costs[25]);
-    }
-}
-
-#[test]
-fn operations_take_the_instructions_they_took() {
-    if let Ok(name) = std::env::var(ONLY) {
-        let (operation, ..) =
-            BUDGETS.into_iter().find(|(operation, ..)| format!("{operation:?}") == name).unwrap();
-        let mut client = Client::new();
-        (0..REPETITIONS).for_each(|_| {
-            let _ = client.run(operation);
-        });
-        return;
-    }
-    let mut misses = Vec::new();
-    for (operation, _, budget) in BUDGETS {
-        let output = Command::new("valgrind")
-            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*serve_counted*"])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "operations_take_the_instructions_they_took"])
-            .env(ONLY, format!("{operation:?}"))
-            .output()
-            .expect("valgrind is installed by cargo xtask setup --for test");
-        let log = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{operation:?}: {log}");
-        let collected = log.split("Collected :").nth(1).and_then(|text| text.split_whitespace().next());
-        let collected: f64 =
-            collected.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{log}"));
-        let thousands = collected / REPETITIONS as f64 / 1000.0;
-        eprintln!("{operation:?}: {thousands:.1} thousand instructions, before {budget}");
-        // Fewer are a miss too: the budget is then to be lowered, or the next loss goes unseen.
-        if (thousands / budget - 1.0).abs() > TOLERANCE {
-            misses.push(format!("{operation:?}: {thousands:.1}, before {budget}"));
-        }
-    }
-    assert!(misses.is_empty(), "thousands of instructions per operation: {misses:#?}");
-}
-
 /// A server with pods, and one client's connection to it without a socket.
-struct Client {
+pub(crate) struct Client {
     connection: Connection,
     out: Outgoing,
     store: PodStore,
@@ -160,7 +59,7 @@ impl Wake for Woken {
 }
 
 impl Client {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Builds the tables of the schema, once per process: not the cost of any one call.
         let _ = pods_api::wire::Mask::identity();
         let (snapshots, meter) = (Arc::new(Published::new(Arc::default())), ByteMeter::default());
@@ -209,14 +108,14 @@ impl Client {
     }
 
     /// Runs an operation; returns the allocations of the worker's part in it.
-    fn run(&mut self, operation: Operation) -> u64 {
+    pub(crate) fn run(&mut self, operation: Exchange) -> u64 {
         let get = GetPodRequest { pod_uid: uid(CHANGING) }.encode_to_vec();
         let request = match operation {
-            Operation::Get => self.request("/v1alpha1.Pods/GetPod", &get, None),
-            Operation::MaskedGet => self.request("/v1alpha1.Pods/GetPod", &get, Some(MASK)),
-            Operation::List => self.request("/v1alpha1.Pods/ListPods", &[], None),
-            Operation::MaskedList => self.request("/v1alpha1.Pods/ListPods", &[], Some(MASK)),
-            Operation::Event => {
+            Exchange::Get => self.request("/v1alpha1.Pods/GetPod", &get, None),
+            Exchange::MaskedGet => self.request("/v1alpha1.Pods/GetPod", &get, Some(MASK)),
+            Exchange::List => self.request("/v1alpha1.Pods/ListPods", &[], None),
+            Exchange::MaskedList => self.request("/v1alpha1.Pods/ListPods", &[], Some(MASK)),
+            Exchange::Event => {
                 self.woken.0.store(false, Ordering::Relaxed);
                 self.publish();
                 while !self.woken.0.load(Ordering::Acquire) {
@@ -225,17 +124,16 @@ impl Client {
                 Vec::new()
             }
         };
-        let before = ALLOCATIONS.get();
-        let sent = self.serve_counted(&request);
-        let allocations = ALLOCATIONS.get() - before;
+        let serve = match operation {
+            Exchange::Get => get_counted,
+            Exchange::MaskedGet => masked_get_counted,
+            Exchange::List => list_counted,
+            Exchange::MaskedList => masked_list_counted,
+            Exchange::Event => event_counted,
+        };
+        let (sent, allocations) = allocations_of(|| serve(self, &request));
         assert!(sent > 100, "{operation:?} sent {sent} bytes");
         allocations
-    }
-
-    /// [`Client::serve`] under the name that callgrind counts.
-    #[inline(never)]
-    fn serve_counted(&mut self, bytes: &[u8]) -> usize {
-        self.serve(bytes)
     }
 
     /// What the worker does: takes received bytes, or a wake-up if there are none, and sends all there is to send.
@@ -294,12 +192,24 @@ impl Client {
     }
 }
 
+/// [`Client::serve`] under the names that callgrind counts.
+macro_rules! counted {
+    ($($name:ident)*) => {
+        $(#[inline(never)]
+        fn $name(client: &mut Client, bytes: &[u8]) -> usize {
+            client.serve(bytes)
+        })*
+    };
+}
+
+counted! { get_counted masked_get_counted list_counted masked_list_counted event_counted }
+
 fn uid(number: usize) -> String {
     format!("{number:08x}-0000-4000-8000-000000000000")
 }
 
 /// A pod of about 6 kB.
-fn pod(number: usize, version: usize) -> SourcePod {
+pub(crate) fn pod(number: usize, version: usize) -> SourcePod {
     let (name, namespace) = (format!("pod-{number}"), format!("team-{}", number % 7));
     let variable = |index| EnvVar {
         name: Some(format!("VARIABLE_{index}")),
