@@ -57,7 +57,7 @@ pub(crate) fn density(plan: &DensityPlan, interrupted: &Arc<AtomicBool>) -> anyh
     for &(pods, pod_bytes) in &plan.nodes {
         ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
         progress(&format!("density: {pods} pods of {pod_bytes} bytes"));
-        let site = Site::new(Plan { pods, pod_bytes, seed: SEED }, cpus)?;
+        let site = Site::new(Plan { pods, pod_bytes, seed: SEED }, cpus, None)?;
         let point = measure_node(plan, &site, pods)
             .with_context(|| format!("node of {pods} pods of {pod_bytes} bytes"))?;
         points.push(point);

@@ -189,3 +189,24 @@ fn wrong_usage_and_missing_servers_are_explained() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("no workload has such a name"));
     assert_eq!(bench(&["density", "--node", "0x5"]).status.code(), Some(2));
 }
+
+#[test]
+fn quota_is_kept_beside_the_comparison() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().to_str().unwrap();
+    let common = ["compare", "--smoke", "--pods", "5", "--pod-bytes", "3000", "--results", results];
+    stdout(&bench(&[&common[..], &["--only", "get-1x1"]].concat()));
+    let output = bench(&[&common[..], &["--only", "get-32x8", "--cpu-quota", "0.5"]].concat());
+    if String::from_utf8_lossy(&output.stderr).contains("needs the right to create cgroups") {
+        assert!(std::env::var_os("CI").is_none(), "cannot run: no cgroup with a CPU quota can be made");
+        return;
+    }
+    stdout(&output);
+    let run = std::fs::read(only_entry(directory.path()).join("run.json")).unwrap();
+    let run: Value = serde_json::from_slice(&run).unwrap();
+    assert_eq!(run["comparison"]["workloads"][0]["id"], "get-1x1");
+    assert_eq!(run["limited"]["workloads"][0]["id"], "get-32x8");
+    assert_eq!(run["limited"]["cpu_quota"], 0.5);
+    assert!(run["limited"]["contenders"][0]["throttled"].is_number());
+    assert_eq!(run["comparison"]["contenders"][0]["throttled"], Value::Null);
+}

@@ -53,6 +53,9 @@ pub(super) struct CompareOptions {
     /// Only workloads whose name contains this; may be given several times.
     #[arg(long)]
     only: Vec<String>,
+    /// Let each server use only so many CPUs, by a quota of the kernel; runs the workloads on which that tells.
+    #[arg(long, value_name = "CPUS")]
+    cpu_quota: Option<f64>,
     /// Only a few operations of each kind, to see that everything works.
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
@@ -100,9 +103,11 @@ pub(super) fn compare(options: &CompareOptions) -> anyhow::Result<ExitCode> {
         pods: options.pods,
         pod_bytes: options.pod_bytes,
         only: options.only.clone(),
+        cpu_quota: options.cpu_quota,
     };
     options.run.measure(|run, interrupted| {
-        run.comparison = Some(run_comparison(&plan, interrupted)?);
+        let comparison = Some(run_comparison(&plan, interrupted)?);
+        *(if plan.cpu_quota.is_some() { &mut run.limited } else { &mut run.comparison }) = comparison;
         Ok(())
     })
 }

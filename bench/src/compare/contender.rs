@@ -14,7 +14,7 @@ use crate::commands::encoded_documents;
 use crate::generate::{self, Plan, Shape};
 use crate::launch;
 use crate::load::{self, Changes, Protocol, Target};
-use crate::measure::{Memory, MemoryCgroup};
+use crate::measure::{Memory, ServerCgroups};
 use crate::servers::encode_dump;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -78,10 +78,16 @@ pub(crate) struct Site {
     shapes: Vec<Shape>,
     plan: Plan,
     server_cpu: Option<usize>,
+    /// Cores that each server may use.
+    cpu_quota: Option<f64>,
 }
 
 impl Site {
-    pub(crate) fn new(plan: Plan, cpus: Option<(usize, usize)>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        plan: Plan,
+        cpus: Option<(usize, usize)>,
+        cpu_quota: Option<f64>,
+    ) -> anyhow::Result<Self> {
         // In memory where possible: a disk would only add noise to the reading of changes.
         let shared_memory = Path::new("/dev/shm");
         let parent = if shared_memory.is_dir() { shared_memory.to_owned() } else { std::env::temp_dir() };
@@ -93,6 +99,7 @@ impl Site {
             shapes: generate::shapes(plan, false),
             plan,
             server_cpu: cpus.map(|(server, _)| server),
+            cpu_quota,
         })
     }
 
@@ -180,8 +187,8 @@ impl Site {
         let log = socket.with_file_name("log");
         let output = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let cgroups = ServerCgroups::create(self.cpu_quota)?;
         let child = command.spawn().with_context(|| format!("starting {}", program.path.display()))?;
-        let cgroup = MemoryCgroup::create().filter(|cgroup| cgroup.add(child.id()));
         let target = Target {
             socket,
             protocol: if program.name == "floor" { Protocol::Floor } else { Protocol::Http2 },
@@ -189,7 +196,8 @@ impl Site {
             pid: Some(child.id()),
             count_syscalls: false,
         };
-        let mut server = Server { name: program.name.clone(), target, changes, child, log, cgroup };
+        let mut server = Server { name: program.name.clone(), target, changes, child, log, cgroups };
+        server.cgroups.add(server.child.id())?;
         server.await_pods(self.plan.pods)?;
         Ok(server)
     }
@@ -203,7 +211,7 @@ pub(crate) struct Server {
     child: Child,
     log: PathBuf,
     /// Removed after the child has ended: a cgroup with a process in it stays.
-    cgroup: Option<MemoryCgroup>,
+    cgroups: ServerCgroups,
 }
 
 impl Server {
@@ -234,7 +242,12 @@ impl Server {
     }
 
     pub(crate) fn cgroup_peak(&self) -> Option<u64> {
-        self.cgroup.as_ref()?.peak_bytes()
+        self.cgroups.peak_bytes()
+    }
+
+    /// The share of periods in which the server's CPU quota stopped it, if it has one.
+    pub(crate) fn throttled(&self) -> Option<f64> {
+        self.cgroups.throttled()
     }
 
     /// The end of the server's output, for messages about its failure.

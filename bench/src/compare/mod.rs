@@ -43,6 +43,8 @@ pub(crate) struct ComparePlan {
     pub(crate) pod_bytes: usize,
     /// Only workloads whose name contains one of these.
     pub(crate) only: Vec<String>,
+    /// Cores that each server may use, by a quota of the kernel; all of its CPU without one.
+    pub(crate) cpu_quota: Option<f64>,
 }
 
 /// Workloads that need the same servers.
@@ -58,9 +60,14 @@ impl ComparePlan {
                 |id: &str| self.only.is_empty() || self.only.iter().any(|part| id.contains(part.as_str()));
             workloads.into_iter().filter(|workload| is_wanted(workload.id())).collect()
         };
+        let (mut node, mut fan_out) = (Workload::node(), Workload::fan_out());
+        if self.cpu_quota.is_some() {
+            node.retain(Workload::tells_under_quota);
+            fan_out.retain(Workload::tells_under_quota);
+        }
         let groups = [
-            Group { pods: self.pods, workloads: wanted(Workload::node()) },
-            Group { pods: self.pods.min(FAN_OUT_PODS), workloads: wanted(Workload::fan_out()) },
+            Group { pods: self.pods, workloads: wanted(node) },
+            Group { pods: self.pods.min(FAN_OUT_PODS), workloads: wanted(fan_out) },
         ];
         groups.into_iter().filter(|group| !group.workloads.is_empty()).collect()
     }
@@ -79,10 +86,15 @@ pub(crate) fn compare(plan: &ComparePlan, interrupted: &Arc<AtomicBool>) -> anyh
         contenders: Vec::new(),
         workloads: Vec::new(),
         uncounted_syscalls: None,
+        cpu_quota: plan.cpu_quota,
     };
     let mut runner = Runner { plan, interrupted, uncounted: None };
     for group in plan.groups() {
-        let site = Site::new(Plan { pods: group.pods, pod_bytes: plan.pod_bytes, seed: SEED }, cpus)?;
+        let site = Site::new(
+            Plan { pods: group.pods, pod_bytes: plan.pod_bytes, seed: SEED },
+            cpus,
+            plan.cpu_quota,
+        )?;
         let mut servers = runner.start_all(&site)?;
         comparison.pods_bytes = comparison.pods_bytes.max(site.pods_bytes()?);
         for workload in &group.workloads {
@@ -93,6 +105,7 @@ pub(crate) fn compare(plan: &ComparePlan, interrupted: &Arc<AtomicBool>) -> anyh
             pods: group.pods,
             memory: server.memory().ok(),
             cgroup_peak: server.cgroup_peak(),
+            throttled: server.throttled(),
         }));
     }
     progress_done();
@@ -165,7 +178,8 @@ impl Runner<'_> {
 
     /// Counts system calls in a short run of its own, because counting slows the server down.
     fn count_syscalls(&mut self, workload: &Workload, server: &mut Server) -> Option<f64> {
-        if self.uncounted.is_some() {
+        // A quota changes how long calls take, not how many there are.
+        if self.uncounted.is_some() || self.plan.cpu_quota.is_some() {
             return None;
         }
         progress(&format!("{}, system calls: {}", workload.title(), server.name));

@@ -110,6 +110,17 @@ impl Workload {
         [Self::node(), Self::fan_out()].concat()
     }
 
+    /// Whether a CPU quota can change what the workload shows: what a busy agent on a small share of a core does to
+    /// its clients. The others' cost per operation is the same, and a burst or a first sync is one long wait.
+    pub(super) fn tells_under_quota(&self) -> bool {
+        match self {
+            Self::Get { connections, .. } => *connections > 1,
+            Self::GetAtRate { .. } => true,
+            Self::FanOut { streams, .. } => *streams == 1,
+            Self::List { .. } | Self::ListAfterEvent | Self::FirstSync | Self::Burst => false,
+        }
+    }
+
     /// The name in results, budgets and `--only`.
     pub(crate) fn id(&self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ mod meter;
 mod statistics;
 mod syscalls;
 
-pub(crate) use cgroup::MemoryCgroup;
+pub(crate) use cgroup::ServerCgroups;
 pub(crate) use cost::{Cost, Memory, Usage};
 pub(crate) use latency::{Latency, Summary};
 pub(crate) use meter::Meter;

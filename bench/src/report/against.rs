@@ -9,17 +9,20 @@ const NOTABLE: f64 = 0.1;
 /// Returns a table of the ratios in both runs.
 pub(crate) fn compare_runs(new: &Run, old: &Run) -> String {
     let mut table = Table::new(&["workload", "figure", "of / to", "then", "now", "change"]);
+    let before = |workload: &str, ratio: &Ratio| {
+        old.comparison.as_ref()?.ratio(workload, &ratio.of, &ratio.to, &ratio.figure)
+    };
     let workloads = new.comparison.iter().flat_map(|comparison| &comparison.workloads);
     for workload in workloads {
         for ratio in &workload.ratios {
-            let Some(before) = old.ratio(&workload.id, &ratio.of, &ratio.to, &ratio.figure) else { continue };
+            let Some(then) = before(&workload.id, ratio) else { continue };
             table.row(vec![
                 workload.id.clone(),
                 ratio.figure.clone(),
                 format!("{} / {}", ratio.of, ratio.to),
-                significant(before.spread.median),
+                significant(then.spread.median),
                 significant(ratio.spread.median),
-                change(before, ratio),
+                change(then, ratio),
             ]);
         }
     }

@@ -27,6 +27,9 @@ struct RatioBudget {
     to: String,
     figure: String,
     at_most: f64,
+    /// Whether it holds for the run under a CPU quota.
+    #[serde(default)]
+    under_quota: bool,
     /// What the budget protects.
     why: String,
 }
@@ -84,9 +87,13 @@ impl Budgets {
 
 impl RatioBudget {
     fn check(&self, run: &Run) -> Finding {
-        let Self { workload, of, to, figure, at_most, why } = self;
-        let budget = format!("{workload}: {figure} of {of} over {to} at most {at_most} ({why})");
-        let Some(ratio) = run.ratio(workload, of, to, figure) else {
+        let Self { workload, of, to, figure, at_most, under_quota, why } = self;
+        let (comparison, place) =
+            if *under_quota { (&run.limited, " under a CPU quota") } else { (&run.comparison, "") };
+        let budget = format!("{workload}{place}: {figure} of {of} over {to} at most {at_most} ({why})");
+        let Some(ratio) =
+            comparison.as_ref().and_then(|comparison| comparison.ratio(workload, of, to, figure))
+        else {
             return Finding { budget, measured: String::new(), outcome: Outcome::Unmeasured };
         };
         let spread = ratio.spread;
@@ -136,6 +143,8 @@ mod tests {
         assert_eq!(outcomes(&ratio("get-1x1", 1.21)), [Outcome::Unclear]);
         assert_eq!(outcomes(&ratio("get-1x1", 1.19)), [Outcome::Missed]);
         assert_eq!(outcomes(&ratio("list", 9.0)), [Outcome::Unmeasured]);
+        // Under the quota it is 0.5.
+        assert_eq!(outcomes(&format!("{}under_quota=true", ratio("get-1x1", 0.6))), [Outcome::Kept]);
     }
 
     #[test]

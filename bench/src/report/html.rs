@@ -43,7 +43,11 @@ pub(crate) fn page(run: &Run, findings: &[Finding], against: Option<&str>) -> St
     );
     budget_section(&mut html, findings);
     if let Some(comparison) = &run.comparison {
-        comparison_section(&mut html, comparison);
+        comparison_section(&mut html, "Side by side", comparison);
+    }
+    if let Some(limited) = &run.limited {
+        let cores = limited.cpu_quota.unwrap_or_default();
+        comparison_section(&mut html, &format!("Under a quota of {cores} CPUs"), limited);
     }
     if let Some(density) = &run.density {
         density_section(&mut html, density);
@@ -78,8 +82,8 @@ fn budget_section(html: &mut String, findings: &[Finding]) {
     html.push_str("</table>");
 }
 
-fn comparison_section(html: &mut String, comparison: &Comparison) {
-    html.push_str("<h2>Side by side</h2>");
+fn comparison_section(html: &mut String, title: &str, comparison: &Comparison) {
+    put(html, format_args!("<h2>{title}</h2>"));
     for workload in &comparison.workloads {
         workload_section(html, workload);
     }

@@ -18,6 +18,9 @@ pub(crate) struct Run {
     /// Whether it was shortened with `--quick`.
     pub(crate) quick: bool,
     pub(crate) comparison: Option<Comparison>,
+    /// The same servers under a CPU quota.
+    #[serde(default)]
+    pub(crate) limited: Option<Comparison>,
     pub(crate) density: Option<Density>,
 }
 
@@ -33,6 +36,9 @@ pub(crate) struct Comparison {
     /// Why system calls were not counted, where they were not.
     #[serde(default)]
     pub(crate) uncounted_syscalls: Option<String>,
+    /// Cores that each server was allowed, if it was not a whole CPU.
+    #[serde(default)]
+    pub(crate) cpu_quota: Option<f64>,
 }
 
 /// A server that took part, and its memory after all workloads.
@@ -44,6 +50,9 @@ pub(crate) struct Contender {
     pub(crate) memory: Option<Memory>,
     /// The peak of its memory cgroup, kernel memory included.
     pub(crate) cgroup_peak: Option<u64>,
+    /// The share of periods in which its CPU quota stopped it, if it had one.
+    #[serde(default)]
+    pub(crate) throttled: Option<f64>,
 }
 
 /// One workload, all contenders.
@@ -165,9 +174,17 @@ impl Entry {
     }
 }
 
+impl Comparison {
+    /// The ratio of a workload, if it was measured.
+    pub(crate) fn ratio(&self, workload: &str, of: &str, to: &str, figure: &str) -> Option<&Ratio> {
+        let workload = self.workloads.iter().find(|each| each.id == workload)?;
+        workload.ratios.iter().find(|ratio| ratio.of == of && ratio.to == to && ratio.figure == figure)
+    }
+}
+
 impl Run {
     pub(crate) fn new(machine: Machine, quick: bool) -> Self {
-        Self { format: FORMAT, machine, quick, comparison: None, density: None }
+        Self { format: FORMAT, machine, quick, comparison: None, limited: None, density: None }
     }
 
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
@@ -181,13 +198,6 @@ impl Run {
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(self).context("encoding the run")?;
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-    }
-
-    /// The ratio of a workload, if it was measured.
-    pub(crate) fn ratio(&self, workload: &str, of: &str, to: &str, figure: &str) -> Option<&Ratio> {
-        let workloads = &self.comparison.as_ref()?.workloads;
-        let workload = workloads.iter().find(|each| each.id == workload)?;
-        workload.ratios.iter().find(|ratio| ratio.of == of && ratio.to == to && ratio.figure == figure)
     }
 
     /// The growth exponent of a figure, if it was measured.
@@ -239,10 +249,18 @@ pub(super) mod tests {
                     pods: 500,
                     memory: Some(Memory::default()),
                     cgroup_peak: Some(7),
+                    throttled: None,
                 },
-                Contender { name: "floor".into(), pods: 500, memory: None, cgroup_peak: None },
+                Contender {
+                    name: "floor".into(),
+                    pods: 500,
+                    memory: None,
+                    cgroup_peak: None,
+                    throttled: None,
+                },
             ],
             uncounted_syscalls: Some("no perf".into()),
+            cpu_quota: None,
             workloads: vec![WorkloadResult {
                 id: "get-1x1".into(),
                 title: "GetPod <1 x 1>".into(),
@@ -257,6 +275,14 @@ pub(super) mod tests {
                 }],
             }],
         });
+        // The same under a quota, where the servers differ more.
+        let mut limited = run.comparison.clone();
+        for ratio in
+            limited.iter_mut().flat_map(|limited| &mut limited.workloads).flat_map(|each| &mut each.ratios)
+        {
+            ratio.spread = Spread { median: 0.5, min: 0.4, max: 0.6, variation: 0.1 };
+        }
+        run.limited = limited.map(|limited| Comparison { cpu_quota: Some(0.2), ..limited });
         run.density = Some(Density {
             server: "pods-api".into(),
             points: vec![DensityPoint {
@@ -282,8 +308,9 @@ pub(super) mod tests {
         run.density.as_mut().unwrap().series[0].fit = None;
         run.write(&path).unwrap();
         assert_eq!(Run::read(&path).unwrap(), run);
-        assert_eq!(run.ratio("get-1x1", "pods-api", "floor", "cpu").unwrap().spread.median, 1.25);
-        assert!(run.ratio("get-1x1", "pods-api", "tonic", "cpu").is_none());
+        let comparison = run.comparison.unwrap();
+        assert_eq!(comparison.ratio("get-1x1", "pods-api", "floor", "cpu").unwrap().spread.median, 1.25);
+        assert!(comparison.ratio("get-1x1", "pods-api", "tonic", "cpu").is_none());
         assert!((example(19.5).growth("list CPU µs").unwrap().exponent - 1.0).abs() < 0.01);
     }
 

@@ -11,6 +11,9 @@ pub(crate) fn summary(run: &Run) -> String {
     if let Some(comparison) = &run.comparison {
         text.push_str(&compared(comparison));
     }
+    if let Some(limited) = &run.limited {
+        text.push_str(&compared(limited));
+    }
     if let Some(density) = &run.density {
         text.push_str(&grown(density));
     }
@@ -61,6 +64,9 @@ fn compared(comparison: &Comparison) -> String {
         bytes(comparison.pods_bytes as f64),
         comparison.rounds,
     );
+    if let Some(cores) = comparison.cpu_quota {
+        text.push_str(&format!("each server under a quota of {cores} CPUs\n"));
+    }
     for workload in &comparison.workloads {
         text.push_str(&format!("\n{} ({}, per {})\n", workload.title, workload.id, workload.operation));
         text.push_str(&workload_table(workload).to_string());
@@ -70,7 +76,7 @@ fn compared(comparison: &Comparison) -> String {
             }
         }
     }
-    let mut table = Table::new(&["memory", "pods", "resident", "peak", "cgroup peak"]);
+    let mut table = Table::new(&["memory", "pods", "resident", "peak", "cgroup peak", "throttled"]);
     for contender in &comparison.contenders {
         let size = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| bytes(value as f64));
         table.row(vec![
@@ -79,6 +85,7 @@ fn compared(comparison: &Comparison) -> String {
             size(contender.memory.map(|memory| memory.resident)),
             size(contender.memory.map(|memory| memory.peak)),
             size(contender.cgroup_peak),
+            contender.throttled.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 1e2)),
         ]);
     }
     text.push_str(&format!("\n{table}"));
@@ -189,9 +196,16 @@ mod tests {
     #[test]
     fn every_part_of_a_run_is_shown() {
         let text = summary(&example(20.0));
-        for part in
-            ["GetPod <1 x 1>", "pods-api", "20.0 µs", "15.0 to 25.0", "1.25", "Growth of pods-api", "1.00"]
-        {
+        for part in [
+            "GetPod <1 x 1>",
+            "pods-api",
+            "20.0 µs",
+            "15.0 to 25.0",
+            "1.25",
+            "quota of 0.2 CPUs",
+            "Growth of pods-api",
+            "1.00",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }
