@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "test code that clippy takes for the product's")]
 
+mod access;
 mod cli;
 mod clients;
 mod documents;
