@@ -1,19 +1,18 @@
 //! The composition root: what is started, in which order, on which thread, and how it stops.
 //!
-//! Threads: `store` (the one writer), `manifest` (files), `runtime` (the container runtime), `worker-N` (client
-//! connections), and the main thread, which
-//! becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
+//! Threads: `store` (the one writer), `manifest` (files), `runtime` (the container runtime), `kernel` (cgroups and
+//! processes), `worker-N` (client connections), and the main thread, which becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
 //! adapter, and the timers here.
 
-use crate::access::Nowhere;
 use crate::admin::{self, Check};
 use crate::config::Config;
 use crate::grpc::{Limits, Refusals, RequestCounters, Server, Shared};
+use crate::kernel::{Hint, KernelConfig, KernelRoom, KernelView, Locator};
 use crate::lifecycle;
 use crate::metrics::{self, Families};
 use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
 use crate::privileges;
-use crate::runtime::{RuntimeConfig, RuntimeSource, RuntimeStatus};
+use crate::runtime::{RuntimeConfig, RuntimeHints, RuntimeSource, RuntimeStatus};
 use crate::source::manifest::{ManifestConfig, ManifestSource, ManifestStatus};
 use crate::telemetry;
 use crate::transport::{
@@ -146,11 +145,22 @@ async fn run(config: &Config) -> Result<(), AppError> {
     };
     let manifests = manifests.map_err(start("the manifest source's thread"))?;
 
+    let kernel = KernelRoom::spawn(KernelConfig {
+        root: config.cgroup_root.clone(),
+        keep: config.tombstone_ttl,
+        feed: None,
+        map: None,
+        hint: Box::new(hints_to(container_runtime.as_ref().map(RuntimeSource::hints))),
+        store: store.clone(),
+    })
+    .map_err(start("the kernel thread"))?;
+    let locator = Locator::new(config.cgroup_root.clone(), kernel.view().clone(), store.clone());
+
     let shared = Arc::new(Shared {
         store: store.clone(),
         hub: hub.clone(),
         policy: config.policy.clone(),
-        identify: Arc::new(Nowhere),
+        identify: Arc::new(locator),
         refusals: Refusals::default(),
         limits: Limits::new(config.rate_limit_scope, config.rate_limit_qps, config.rate_limit_burst),
         counters: RequestCounters::default(),
@@ -172,6 +182,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
         shared,
         manifests: manifests.status().clone(),
         container_runtime: container_runtime.as_ref().map(|room| room.status().clone()),
+        kernel: kernel.view().clone(),
         reactor: reactor.monitor(),
         started: Instant::now(),
     });
@@ -252,6 +263,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
     }
     // The manifest thread may wait for the runtime's, and that one for the store's: they end in this order.
     manifests.stop();
+    drop(kernel);
     drop(container_runtime);
     let store_ended = store_thread.stop();
     match drained {
@@ -265,6 +277,19 @@ fn give_up_privileges(needs: privileges::Needs) -> Result<(), AppError> {
     let kept = privileges::give_up_all_but(needs)?;
     info!(%kept, "capabilities given up");
     Ok(())
+}
+
+/// Hands the kernel room's hints to the container runtime's, if there is one.
+fn hints_to(runtime: Option<RuntimeHints>) -> impl FnMut(Hint) + Send {
+    move |hint| {
+        let Some(runtime) = &runtime else { return };
+        match hint {
+            Hint::Appeared(pod, container) => runtime.appeared(pod, container),
+            Hint::Ended(container) => runtime.ended(container),
+            Hint::OutOfMemory(container) => runtime.out_of_memory(container),
+            Hint::Everything => runtime.look_at_everything(),
+        }
+    }
 }
 
 /// gRPC server reflection, v1 and v1alpha, over every schema in `proto/`.
@@ -298,6 +323,7 @@ struct StatusView {
     shared: Arc<Shared>,
     manifests: Arc<ManifestStatus>,
     container_runtime: Option<Arc<RuntimeStatus>>,
+    kernel: Arc<KernelView>,
     reactor: ReactorMonitor,
     started: Instant,
 }
@@ -335,6 +361,11 @@ impl StatusView {
             detail: status.report().summary(Instant::now()),
         }));
         checks.extend([
+            Check {
+                name: "kernel".into(),
+                is_ok: !self.kernel.report().has_failed,
+                detail: self.kernel.summary(Instant::now()),
+            },
             Check {
                 name: "listener".into(),
                 is_ok: status.accepting,

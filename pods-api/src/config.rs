@@ -5,6 +5,7 @@
 
 use crate::access::{Policy, Rule};
 use crate::grpc::Scope;
+use crate::kernel::CgroupRoot;
 use crate::pod::{NodeName, SourceId};
 use crate::runtime::SocketChoice;
 use crate::transport::{SocketGroup, Transport};
@@ -57,6 +58,11 @@ pub struct ServeArgs {
     /// Seconds for which a pod that has left stays findable by Lookup, flagged
     #[arg(long, env = "PODS_API_TOMBSTONE_SECONDS", default_value_t = 60, value_name = "SECONDS")]
     tombstone_seconds: u32,
+
+    /// Directory of the cgroup hierarchy below which this node's pods are, as the kubelet's cgroupRoot; needed only where
+    /// the node itself runs in a pod of another cluster
+    #[arg(long, env = "PODS_API_CGROUP_ROOT", default_value = "/", value_name = "PATH", value_parser = parse_cgroup_root)]
+    cgroup_root: CgroupRoot,
 
     /// Address of /metrics, /healthz and /readyz, which show no pod data; `none` for no listener
     #[arg(long, env = "PODS_API_ADMIN", default_value = "127.0.0.1:9477", value_name = "ADDRESS")]
@@ -130,6 +136,8 @@ pub struct Config {
     pub require: BTreeSet<SourceId>,
     /// How long a pod that has left stays findable.
     pub tombstone_ttl: Duration,
+    /// Where this node's pods are among the cgroups.
+    pub cgroup_root: CgroupRoot,
     /// Where the admin listener goes.
     pub admin: Option<SocketAddr>,
     /// Tokens per second.
@@ -227,6 +235,7 @@ impl ServeArgs {
             cri,
             require: required(&self.require, configured)?,
             tombstone_ttl: Duration::from_secs(self.tombstone_seconds.into()),
+            cgroup_root: self.cgroup_root,
             admin,
             rate_limit_qps: self.rate_limit_qps,
             rate_limit_burst: self.rate_limit_burst,
@@ -312,6 +321,16 @@ fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
+fn parse_cgroup_root(text: &str) -> Result<CgroupRoot, String> {
+    if text.starts_with("/sys/") {
+        return Err("begins with the mount; give the path below it, e.g. /kubelet".into());
+    }
+    if text.split('/').any(|part| part == "..") {
+        return Err("leads upwards; give a path below the cgroup mount, e.g. /kubelet".into());
+    }
+    Ok(CgroupRoot::new(text))
+}
+
 /// Bytes, with an optional binary suffix.
 fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -374,6 +393,8 @@ mod tests {
                 "rule \"uid=0,method=get\", at \"method=get\": after it may stand",
             ),
             (&["--allow", "uid=0;root"], "rule \"root\", at \"root\""),
+            (&["--cgroup-root", "/sys/fs/cgroup/kubelet"], "give the path below it"),
+            (&["--cgroup-root", "/a/../b"], "leads upwards"),
             (&["--socket", "/"], "not the path of a file"),
             (&["--log-format", "xml"], "text, json"),
             (&["--socket-grop", "x"], "--socket-group"),

@@ -196,7 +196,7 @@ impl UidText<'_> {
 
 /// One line of /proc/PID/cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ProcLine<'a> {
+pub(super) struct ProcLine<'a> {
     /// `0` for cgroup2.
     pub(super) hierarchy: u32,
     /// Comma-separated; empty for cgroup2.
@@ -212,6 +212,17 @@ impl<'a> ProcLine<'a> {
         let hierarchy = hierarchy.parse().ok()?;
         path.starts_with('/').then_some(Self { hierarchy, controllers, path })
     }
+}
+
+/// Whether pods lie, or may come to lie, below a path that names none itself: it holds a `kubepods` of either form, below
+/// the root.
+pub(super) fn leads_to_pods(path: &str, root: &CgroupRoot) -> bool {
+    let mut parts = components(path);
+    let is_pods = |part: &str| {
+        part == PODS
+            || part.strip_suffix(".slice").is_some_and(|name| name.split('-').any(|part| part == PODS))
+    };
+    root.0.iter().all(|wanted| parts.next() == Some(wanted)) && (root.is_pods() || parts.any(is_pods))
 }
 
 fn components(path: &str) -> impl Iterator<Item = &str> {

@@ -162,6 +162,24 @@ fn outermost_pod_wins_even_if_nobody_knows_it() {
 }
 
 #[test]
+fn directories_above_pods_are_told_from_others() {
+    let leads = |path: &str, root: &str| leads_to_pods(path, &CgroupRoot::new(root));
+    for path in [
+        "/kubepods",
+        "/kubepods/burstable",
+        "/a/kubelet-kubepods.slice",
+        "/kubepods.slice/kubepods-burstable.slice",
+    ] {
+        assert!(leads(path, "/"), "{path}");
+    }
+    for path in ["", "/system.slice", "/kubepods2", "/xkubepods.slice"] {
+        assert!(!leads(path, "/"), "{path}");
+    }
+    assert!(leads("/n/kubepods", "/n") && !leads("/kubepods", "/n") && !leads("/kubepods/n", "/kubepods/n"));
+    assert!(leads("/kubepods", "/kubepods") && leads("/kubepods/burstable", "/kubepods"));
+}
+
+#[test]
 fn root_hides_the_outer_clusters_pod() {
     let outer = "/kubepods/besteffort/pod<hash>/<node>";
     let inner = format!("{outer}/kubelet/kubepods/burstable/pod<uid>/<id>");
@@ -235,7 +253,7 @@ proptest! {
             (Some("besteffort"), QosClass::BestEffort),
         ][qos];
         prop_assume!(root.iter().all(|part| !part.starts_with("pod")));
-        let mut logical: Vec<String> = root.clone();
+        let mut logical: Vec<String> = root;
         logical.push("kubepods".to_owned());
         logical.extend(part.map(str::to_owned));
         logical.push(format!("pod{uid}"));

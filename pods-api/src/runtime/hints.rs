@@ -16,6 +16,11 @@ const QUEUE: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hint {
     Container(ContainerId),
+    /// A container or sandbox of this pod is being made.
+    Appeared(PodUid, ContainerId),
+    Ended(ContainerId),
+    OutOfMemory(ContainerId),
+    Everything,
     /// Tell of this pod again, changed or not.
     Pod(PodUid),
 }
@@ -54,6 +59,26 @@ impl RuntimeHints {
     /// Something happened to this container or sandbox: look at its pod now.
     pub fn look_at(&self, container: ContainerId) {
         self.send(Hint::Container(container));
+    }
+
+    /// A container or sandbox of this pod is being made.
+    pub fn appeared(&self, pod: PodUid, container: ContainerId) {
+        self.send(Hint::Appeared(pod, container));
+    }
+
+    /// This container or sandbox has ended: the runtime's status calls will say so soon.
+    pub fn ended(&self, container: ContainerId) {
+        self.send(Hint::Ended(container));
+    }
+
+    /// A process of this container was killed for want of memory.
+    pub fn out_of_memory(&self, container: ContainerId) {
+        self.send(Hint::OutOfMemory(container));
+    }
+
+    /// Anything may have happened: list all.
+    pub fn look_at_everything(&self) {
+        self.send(Hint::Everything);
     }
 
     /// Look at this pod and tell of it again, even if nothing has changed.

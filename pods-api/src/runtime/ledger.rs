@@ -281,6 +281,34 @@ impl Ledger {
         }
     }
 
+    /// A container or sandbox of a pod is being made: reads the pod if it is known and the container is not. A pod that
+    /// is not known is looked for in a list, if `may_list`.
+    pub(super) fn expect(&mut self, pod: &PodUid, id: &ContainerId, may_list: bool) {
+        if self.owners.contains_key(id) {
+            return;
+        }
+        if self.pods.contains_key(pod) {
+            Self::wish(&mut self.queue, &mut self.pods, pod);
+        } else {
+            self.is_relist_wanted |= may_list;
+        }
+    }
+
+    /// A container or sandbox has ended: its pod is read until that shows. One that is not known is looked for once, in
+    /// a list: it may have been removed already.
+    pub(super) fn expect_end(&mut self, id: ContainerId, now: Instant) {
+        if self.owners.contains_key(&id) {
+            let _ = self.take_event(RuntimeEvent::Stopped(id), now);
+        } else {
+            self.wish_for_list();
+        }
+    }
+
+    /// Lists all as soon as possible.
+    pub(super) fn wish_for_list(&mut self) {
+        self.is_relist_wanted = true;
+    }
+
     /// Reads a pod as soon as possible, and reports it even if nothing has changed.
     pub(super) fn force(&mut self, uid: &PodUid) {
         self.pods.entry(uid.clone()).or_default().is_forced = true;

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::cri::{CriError, ListedPod, Listing, PodRead, Session};
-use super::events::{self, EventSource, StreamNews};
+use super::events::{self, EventSource, RuntimeEvent, StreamNews};
 use super::hints::{Hint, HintQueue, RuntimeHints};
 use super::ledger::{Change, Ledger};
 use super::live::{LivePod, Surroundings, Unread};
@@ -225,7 +225,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
                         return Some(error);
                     }
                 }
-                Some(hint) = self.hints.queue.recv() => self.take_hint(hint),
+                Some(hint) = self.hints.queue.recv() => self.take_hint(&run, hint),
                 Some(update) = self.manifests.recv() => self.take_manifests(update),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
@@ -336,9 +336,17 @@ impl<S: FnMut(Update)> Reconciler<S> {
         None
     }
 
-    fn take_hint(&mut self, hint: Hint) {
+    fn take_hint(&mut self, run: &Run, hint: Hint) {
+        // A hint is never news in itself, so that none of these changes a pod.
         match hint {
             Hint::Container(id) => self.ledger.look_at(&id),
+            // With events the runtime tells of it itself, and later, when it is to be seen.
+            Hint::Appeared(pod, id) => self.ledger.expect(&pod, &id, !run.is_told_of_changes()),
+            Hint::Ended(id) => self.ledger.expect_end(id, Instant::now()),
+            Hint::OutOfMemory(id) => {
+                drop(self.ledger.take_event(RuntimeEvent::OutOfMemory(id), Instant::now()));
+            }
+            Hint::Everything => self.ledger.wish_for_list(),
             Hint::Pod(uid) => self.ledger.force(&uid),
         }
     }
@@ -412,10 +420,12 @@ impl Run {
     }
 
     fn list_interval(&self) -> Duration {
-        match self.stream {
-            StreamState::Following { is_up: true } => self.list_interval_with_events,
-            _ => self.list_interval,
-        }
+        if self.is_told_of_changes() { self.list_interval_with_events } else { self.list_interval }
+    }
+
+    /// Whether an event stream stands.
+    fn is_told_of_changes(&self) -> bool {
+        matches!(self.stream, StreamState::Following { is_up: true })
     }
 
     fn follow(&mut self) {

@@ -1,0 +1,366 @@
+//! Events of cgroups without eBPF: inotify on the directories in which pods and containers come and go, and on
+//! `cgroup.events` of each container where the hierarchy is v2. Runs on the kernel thread.
+//!
+//! On v1 there is no `cgroup.events`: a container's end shows when its directory goes.
+
+use super::cgroup_path::{CgroupRoot, PodPath, leads_to_pods};
+use super::event::{Feed, KernelEvent};
+use super::hierarchy::Hierarchy;
+use super::scan::{Scan, children, id_of};
+use crate::pod::CgroupId;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Room for some hundred events at a time.
+const BUFFER_BYTES: usize = 16_384;
+/// Watches at one time: one for each pod and one for each container. Overflow rule: no more are added, which is told in
+/// the report, and rescans find what they would have told.
+const MAX_WATCHES: usize = 16_384;
+
+/// What a watch is on.
+#[derive(Debug)]
+enum Watched {
+    Directory(PathBuf),
+    /// `cgroup.events` of a container, and what it said last.
+    Events {
+        id: CgroupId,
+        file: PathBuf,
+        is_populated: bool,
+    },
+}
+
+/// The inotify instance and its watches.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    inotify: OwnedFd,
+    hierarchy: Hierarchy,
+    root: CgroupRoot,
+    watches: HashMap<i32, Watched>,
+    /// The cgroups of pods that have been told of.
+    known: HashMap<PathBuf, CgroupId>,
+    /// Events that came up beside reading.
+    pending: Vec<KernelEvent>,
+    /// Why not everything is watched, if so.
+    shortage: Option<Errno>,
+}
+
+impl Fallback {
+    /// Makes an inotify instance for a hierarchy; nothing is watched yet.
+    pub(super) fn new(hierarchy: Hierarchy, root: CgroupRoot) -> io::Result<Self> {
+        Ok(Self {
+            inotify: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
+            hierarchy,
+            root,
+            watches: HashMap::new(),
+            known: HashMap::new(),
+            pending: Vec::new(),
+            shortage: None,
+        })
+    }
+
+    pub(super) fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
+    }
+
+    /// Why not everything is watched, if so: the node is out of inotify watches.
+    pub(super) fn shortage(&self) -> Option<Errno> {
+        self.shortage
+    }
+
+    /// Watches what a scan found. What came up between the scan and the watch is told of with the next
+    /// [`Feed::drain`].
+    pub(super) fn follow(&mut self, scan: &Scan) {
+        self.shortage = None;
+        self.known.retain(|directory, _| directory.is_dir());
+        self.watch_directory(&self.hierarchy.mount.clone());
+        for directory in &scan.above_pods {
+            self.watch_directory(directory);
+        }
+    }
+
+    /// Looks at a directory that has just come up.
+    fn enter(&mut self, directory: &Path) {
+        let Some(path) = self.hierarchy.path_of(directory) else { return };
+        let Some(pod) = PodPath::parse(&path, &self.root) else {
+            if leads_to_pods(&path, &self.root) {
+                self.watch_directory(directory);
+            }
+            return;
+        };
+        let (is_nested, is_container) = (pod.depth > 0, pod.container.is_some());
+        if is_nested {
+            return;
+        }
+        // An error: it is gone again.
+        let Ok(id) = id_of(directory) else { return };
+        if self.known.insert(directory.to_owned(), id) != Some(id) {
+            self.pending.push(KernelEvent::CgroupCreated { id, path });
+        }
+        if !is_container {
+            self.watch_directory(directory);
+        } else if self.hierarchy.is_v2 {
+            self.watch_events(id, directory);
+        }
+    }
+
+    /// Watches a directory, and enters all that it holds if it was not watched before.
+    fn watch_directory(&mut self, directory: &Path) {
+        let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let watched = Watched::Directory(directory.to_owned());
+        if self.add(directory, flags | WatchFlags::ONLYDIR, watched).is_some() {
+            for (_, child) in children(directory) {
+                self.enter(&child);
+            }
+        }
+    }
+
+    fn watch_events(&mut self, id: CgroupId, directory: &Path) {
+        let file = directory.join("cgroup.events");
+        let watched = Watched::Events { id, file: file.clone(), is_populated: false };
+        if let Some(watch) = self.add(&file, WatchFlags::MODIFY, watched) {
+            // The watch first: a change after this look is told of.
+            self.look_at_events(watch);
+        }
+    }
+
+    /// Adds a watch. Returns it if it is new.
+    fn add(&mut self, path: &Path, flags: WatchFlags, watched: Watched) -> Option<i32> {
+        if self.watches.len() >= MAX_WATCHES {
+            self.shortage = Some(Errno::NOSPC);
+            return None;
+        }
+        match inotify::add_watch(&self.inotify, path, flags) {
+            Ok(watch) => match self.watches.entry(watch) {
+                Entry::Occupied(_) => None,
+                Entry::Vacant(entry) => {
+                    entry.insert(watched);
+                    Some(watch)
+                }
+            },
+            // Gone again.
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            Err(error) => {
+                self.shortage = Some(error);
+                None
+            }
+        }
+    }
+
+    /// Reads a container's `cgroup.events` and tells if it says something new.
+    fn look_at_events(&mut self, watch: i32) {
+        let Some(Watched::Events { id, file, is_populated }) = self.watches.get_mut(&watch) else { return };
+        let Ok(text) = std::fs::read_to_string(file) else { return };
+        let now = text.lines().any(|line| line == "populated 1");
+        if std::mem::replace(is_populated, now) != now {
+            self.pending.push(KernelEvent::CgroupPopulated { id: *id, is_populated: now });
+        }
+    }
+
+    fn take(&mut self, watch: i32, flags: ReadFlags, name: Option<&OsStr>) {
+        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            self.pending.push(KernelEvent::EventsLost { count: 1 });
+        } else if flags.contains(ReadFlags::IGNORED) {
+            self.watches.remove(&watch);
+        } else if let (Some(Watched::Directory(directory)), Some(name)) = (self.watches.get(&watch), name) {
+            let child = directory.join(name);
+            if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                if let Some(id) = self.known.remove(&child) {
+                    self.pending.push(KernelEvent::CgroupReleased { id });
+                }
+            } else if flags.contains(ReadFlags::ISDIR) {
+                self.enter(&child);
+            }
+        } else {
+            self.look_at_events(watch);
+        }
+    }
+}
+
+impl Feed for Fallback {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+
+    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
+        loop {
+            let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+            // Copied out: handling an event adds watches.
+            let events = read(&self.inotify, &mut buffer);
+            self.pending.drain(..).for_each(&mut *apply);
+            if events.is_empty() {
+                return;
+            }
+            for (watch, flags, name) in events {
+                self.take(watch, flags, name.as_deref().map(OsStr::from_bytes));
+                self.pending.drain(..).for_each(&mut *apply);
+            }
+        }
+    }
+}
+
+type Event = (i32, ReadFlags, Option<Vec<u8>>);
+
+/// Reads one buffer full of events; none if there are none.
+fn read(inotify: &OwnedFd, buffer: &mut [MaybeUninit<u8>]) -> Vec<Event> {
+    let mut reader = inotify::Reader::new(inotify, buffer);
+    let mut events = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(event) => {
+                events.push((
+                    event.wd(),
+                    event.events(),
+                    event.file_name().map(|name| name.to_bytes().to_vec()),
+                ));
+            }
+            Err(Errno::INTR) => continue,
+            // Again: there is no more. No other error can come of a valid descriptor and buffer.
+            Err(_) => return events,
+        }
+        if reader.is_buffer_empty() {
+            return events;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scan::scan;
+    use super::*;
+
+    /// A directory tree stands in for a mounted hierarchy: inotify behaves the same.
+    struct Tree {
+        directory: tempfile::TempDir,
+        fallback: Fallback,
+    }
+
+    impl Tree {
+        fn new(is_v2: bool) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let hierarchy = Hierarchy { mount: directory.path().to_owned(), above: String::new(), is_v2 };
+            let fallback = Fallback::new(hierarchy, CgroupRoot::default()).unwrap();
+            Self { directory, fallback }
+        }
+
+        fn make(&self, path: &str) {
+            let mut made = self.directory.path().to_owned();
+            for part in path.split('/') {
+                made.push(part);
+                if !made.is_dir() {
+                    std::fs::create_dir(&made).unwrap();
+                }
+            }
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            std::fs::write(self.directory.path().join(path), text).unwrap();
+        }
+
+        fn remove(&self, path: &str) {
+            std::fs::remove_dir_all(self.directory.path().join(path)).unwrap();
+        }
+
+        fn follow(&mut self) {
+            let scan = scan(&self.fallback.hierarchy, &self.fallback.root).unwrap();
+            self.fallback.follow(&scan);
+        }
+
+        /// The events since the last call, cgroups named by their paths.
+        fn events(&mut self, names: &mut HashMap<CgroupId, String>) -> Vec<String> {
+            let mut told = Vec::new();
+            self.fallback.drain(&mut |event| {
+                told.push(match event {
+                    KernelEvent::CgroupCreated { id, path } => {
+                        names.insert(id, path.clone());
+                        format!("+{path}")
+                    }
+                    KernelEvent::CgroupReleased { id } => format!("-{}", names[&id]),
+                    KernelEvent::CgroupPopulated { id, is_populated } => {
+                        format!("{}={is_populated}", names[&id])
+                    }
+                    other => format!("{other:?}"),
+                });
+            });
+            told
+        }
+    }
+
+    #[test]
+    fn pods_and_containers_are_told_of_from_their_coming_to_their_going() {
+        let mut names = HashMap::new();
+        let mut tree = Tree::new(true);
+        tree.make("kubepods/burstable/podx");
+        tree.follow();
+        assert_eq!(tree.events(&mut names), ["+/kubepods/burstable/podx"]);
+        tree.make("kubepods/burstable/podx/c1");
+        assert_eq!(tree.events(&mut names), ["+/kubepods/burstable/podx/c1"]);
+        // A whole pod at once: what was made before the watch stood is found by looking.
+        tree.make("kubepods/pody/c2/below");
+        tree.make("system.slice/sshd.service");
+        assert_eq!(tree.events(&mut names), ["+/kubepods/pody", "+/kubepods/pody/c2"]);
+        tree.remove("kubepods/burstable/podx/c1");
+        assert_eq!(tree.events(&mut names), ["-/kubepods/burstable/podx/c1"]);
+        tree.follow();
+        assert_eq!(tree.events(&mut names), [] as [&str; 0], "a scan tells nothing twice");
+        tree.remove("kubepods/pody");
+        let mut events = tree.events(&mut names);
+        events.sort_unstable();
+        assert_eq!(events, ["-/kubepods/pody", "-/kubepods/pody/c2"]);
+    }
+
+    #[test]
+    fn pods_that_come_with_the_directory_above_them_are_seen() {
+        let mut names = HashMap::new();
+        let mut tree = Tree::new(false);
+        tree.follow();
+        tree.make("kubepods.slice/kubepods-podx.slice/crio-c1.scope");
+        let events =
+            ["+/kubepods.slice/kubepods-podx.slice", "+/kubepods.slice/kubepods-podx.slice/crio-c1.scope"];
+        assert_eq!(tree.events(&mut names), events);
+    }
+
+    #[test]
+    fn end_of_a_containers_last_process_is_told_of() {
+        let mut names = HashMap::new();
+        let mut tree = Tree::new(true);
+        tree.make("kubepods/podx/c1");
+        tree.write("kubepods/podx/c1/cgroup.events", "populated 1\nfrozen 0\n");
+        tree.follow();
+        let c1 = "/kubepods/podx/c1";
+        assert_eq!(tree.events(&mut names), ["+/kubepods/podx", &format!("+{c1}"), &format!("{c1}=true")]);
+        tree.write("kubepods/podx/c1/cgroup.events", "populated 1\nfrozen 1\n");
+        assert_eq!(tree.events(&mut names), [] as [&str; 0]);
+        tree.write("kubepods/podx/c1/cgroup.events", "populated 0\nfrozen 0\n");
+        assert_eq!(tree.events(&mut names), [format!("{c1}=false")]);
+    }
+
+    #[test]
+    fn events_that_the_kernel_drops_are_told_of() {
+        let limit: usize = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        let mut tree = Tree::new(true);
+        tree.make("kubepods");
+        tree.follow();
+        // Two events each.
+        let [one, other] = ["a", "b"].map(|name| tree.directory.path().join("kubepods").join(name));
+        std::fs::create_dir(&one).unwrap();
+        for _ in 0..=limit / 4 {
+            std::fs::rename(&one, &other).unwrap();
+            std::fs::rename(&other, &one).unwrap();
+        }
+        let mut lost = 0;
+        tree.fallback.drain(&mut |event| lost += u64::from(matches!(event, KernelEvent::EventsLost { .. })));
+        assert_eq!(lost, 1);
+    }
+}

@@ -1,0 +1,189 @@
+use super::*;
+use crate::pod::{ByteMeter, CgroupId, Published, StoreConfig, StoreThread};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A directory tree stands in for a mounted hierarchy.
+struct Fixture {
+    directory: tempfile::TempDir,
+    hints: Arc<Mutex<Vec<Hint>>>,
+    _store: StoreThread,
+    room: KernelRoom,
+}
+
+impl Fixture {
+    fn new(feed: Option<NamedFeed>, is_v2: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { mount: directory.path().to_owned(), above: String::new(), is_v2 };
+        Self::over(directory, feed, move || Ok(vec![hierarchy.clone()]))
+    }
+
+    fn over(
+        directory: tempfile::TempDir,
+        feed: Option<NamedFeed>,
+        mounted: impl Fn() -> io::Result<Vec<Hierarchy>> + Send + 'static,
+    ) -> Self {
+        let published = Arc::new(Published::new(Arc::default()));
+        let (store, store_thread) =
+            PodStore::spawn(&StoreConfig::default(), published, ByteMeter::default(), ()).unwrap();
+        let hints = Arc::<Mutex<Vec<Hint>>>::default();
+        let config = KernelConfig {
+            root: CgroupRoot::default(),
+            keep: Duration::from_secs(60),
+            feed,
+            map: None,
+            hint: {
+                let hints = hints.clone();
+                Box::new(move |hint| hints.lock().unwrap().push(hint))
+            },
+            store,
+        };
+        let room = KernelRoom::spawn_over(config, mounted).unwrap();
+        Self { directory, hints, _store: store_thread, room }
+    }
+
+    fn make(&self, path: &str) {
+        std::fs::create_dir_all(self.directory.path().join(path)).unwrap();
+    }
+
+    fn is_scanned(&self) -> bool {
+        self.room.view().report().last_scan.is_some()
+    }
+
+    fn summary(&self) -> String {
+        self.room.view().summary(Instant::now())
+    }
+}
+
+/// Events that the test tells, and the bell that says so.
+type Told = (OwnedFd, Mutex<Vec<KernelEvent>>);
+
+/// A feed whose events the test writes.
+#[derive(Debug)]
+struct Script(Arc<Told>);
+
+impl Feed for Script {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
+    }
+
+    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
+        let _ = rustix::io::read(&self.0.0, &mut [0; 8]);
+        let events = std::mem::take(&mut *self.0.1.lock().unwrap());
+        events.into_iter().for_each(apply);
+    }
+}
+
+fn script() -> (Arc<Told>, Option<NamedFeed>) {
+    let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    let script = Arc::new((bell, Mutex::default()));
+    (script.clone(), Some(("script", Box::new(Script(script)))))
+}
+
+fn tell(script: &Told, event: KernelEvent) {
+    script.1.lock().unwrap().push(event);
+    rustix::io::write(&script.0, &1_u64.to_ne_bytes()).unwrap();
+}
+
+const C1: &str = "kubepods/pod0123456789abcdef0123456789abcdef/c1";
+
+#[test]
+fn containers_are_followed_by_inotify_without_ebpf() {
+    let fixture = Fixture::new(None, true);
+    eventually("the first scan", || fixture.is_scanned());
+    fixture.make(C1);
+    eventually("the container", || fixture.room.view().counts().containers == 1);
+    assert_eq!(
+        *fixture.hints.lock().unwrap(),
+        [Hint::Appeared("0123456789abcdef0123456789abcdef".into(), "c1".into())]
+    );
+    assert!(fixture.summary().contains("2 cgroups of pods below") && fixture.summary().contains("inotify"));
+    std::fs::remove_dir(fixture.directory.path().join(C1)).unwrap();
+    let is_released = || {
+        fixture.room.view().tables().cgroups.by_container_prefix("c1").all(|(_, it)| it.released.is_some())
+    };
+    eventually("its removal", is_released);
+}
+
+#[test]
+fn feed_replaces_inotify_and_its_losses_make_a_scan() {
+    let (script, feed) = script();
+    let fixture = Fixture::new(feed, true);
+    eventually("the first scan", || fixture.is_scanned());
+    assert_eq!(fixture.room.view().report().events, Some("script"));
+    tell(&script, KernelEvent::CgroupCreated { id: CgroupId(1), path: format!("/{C1}") });
+    eventually("the event", || fixture.room.view().counts().containers == 1);
+    // Made without an event.
+    fixture.make("kubepods/pod0123456789abcdef0123456789abcdef/c2");
+    tell(&script, KernelEvent::EventsLost { count: 3 });
+    let of = |prefix: &str| {
+        let tables = fixture.room.view().tables();
+        tables.cgroups.by_container_prefix(prefix).next().map(|(_, cgroup)| cgroup.released.is_some())
+    };
+    eventually("the scan to find it", || of("c2") == Some(false));
+    assert_eq!(of("c1"), Some(true), "the scan does not find it");
+    assert!(fixture.hints.lock().unwrap().contains(&Hint::Everything));
+    assert!(fixture.summary().contains("3 events lost"), "{}", fixture.summary());
+}
+
+#[test]
+fn hybrid_nodes_are_followed_where_their_pods_are() {
+    // CG-6
+    let directory = tempfile::tempdir().unwrap();
+    let of = |name: &str, is_v2| {
+        let mount = directory.path().join(name);
+        std::fs::create_dir(&mount).unwrap();
+        Hierarchy { mount, above: String::new(), is_v2 }
+    };
+    let mounted = vec![of("unified", true), of("memory", false)];
+    let (script, feed) = script();
+    std::fs::create_dir_all(directory.path().join("memory").join(C1)).unwrap();
+    let fixture = Fixture::over(directory, feed, move || Ok(mounted.clone()));
+    eventually("the container", || fixture.room.view().counts().containers == 1);
+    let report = fixture.room.view().report();
+    assert!(report.hierarchy.unwrap().ends_with("memory") && report.events == Some("inotify"));
+    // The kernel's events are about the other hierarchy, whose numbers are not these.
+    tell(&script, KernelEvent::CgroupCreated { id: CgroupId(1), path: "/kubepods/podx/c9".into() });
+    tell(&script, KernelEvent::EventsLost { count: 1 });
+    eventually("the feed to be read", || fixture.room.view().counts().lost == 1);
+    assert_eq!(fixture.room.view().counts().containers, 1);
+}
+
+#[test]
+fn room_without_a_hierarchy_says_so_and_goes_on() {
+    let fixture = Fixture::over(tempfile::tempdir().unwrap(), None, || Ok(Vec::new()));
+    eventually("the first scan", || fixture.is_scanned());
+    assert!(fixture.summary().contains("mount the node's /sys/fs/cgroup"), "{}", fixture.summary());
+    assert!(!fixture.room.view().report().has_failed);
+}
+
+/// A feed with a bug.
+#[derive(Debug)]
+struct Panics(OwnedFd);
+
+impl Feed for Panics {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn drain(&mut self, _: &mut dyn FnMut(KernelEvent)) {
+        panic!("a bug in a feed, which this test is about");
+    }
+}
+
+#[test]
+fn failure_of_the_thread_shows_and_takes_nothing_down() {
+    let feed: Box<dyn Feed> = Box::new(Panics(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+    let fixture = Fixture::new(Some(("panics", feed)), true);
+    eventually("the failure", || fixture.room.view().report().has_failed);
+    assert!(fixture.summary().contains("has failed"));
+}
