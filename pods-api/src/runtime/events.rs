@@ -26,7 +26,7 @@ const CONTAINERD: &str = "containerd";
 const KUBERNETES_NAMESPACE: &str = "k8s.io";
 const FILTERS: [&str; 2] = [
     "namespace==k8s.io,topic~=\"^/tasks/(create|start|exit|oom|delete)$\"",
-    "namespace==k8s.io,topic~=\"^/containers/(create|delete)$\"",
+    "namespace==k8s.io,topic~=\"^/containers/(create|update|delete)$\"",
 ];
 /// A server that offers a stream says nothing until its first event, one that does not refuses at once: after this
 /// time without a refusal the stream stands.
@@ -71,6 +71,8 @@ pub(super) enum RuntimeEvent {
     OutOfMemory(ContainerId),
     /// It was removed.
     Removed(ContainerId),
+    /// Something about it was changed, such as its limits.
+    Updated(ContainerId),
 }
 
 /// What a stream task tells the reconciler.
@@ -174,6 +176,7 @@ fn native_event(envelope: Envelope) -> Option<RuntimeEvent> {
             TaskOom::decode(bytes).ok().map(|task| RuntimeEvent::OutOfMemory(task.container_id.into()))
         }
         "ContainerCreate" => container_id(bytes).map(RuntimeEvent::Created),
+        "ContainerUpdate" => container_id(bytes).map(RuntimeEvent::Updated),
         "ContainerDelete" => container_id(bytes).map(RuntimeEvent::Removed),
         _ => None,
     }
@@ -253,8 +256,10 @@ mod tests {
         }
         let mut removed = Vec::new();
         crate::wire::varint::put_length_field(&mut removed, 1, b"c");
-        let event = native_event(envelope("k8s.io", "containerd.events.ContainerDelete", removed));
+        let event = native_event(envelope("k8s.io", "containerd.events.ContainerDelete", removed.clone()));
         assert_eq!(event, Some(RuntimeEvent::Removed("c".into())));
+        let event = native_event(envelope("k8s.io", "containerd.events.ContainerUpdate", removed));
+        assert_eq!(event, Some(RuntimeEvent::Updated("c".into())));
         assert_eq!(native_event(envelope("k8s.io", "containerd.events.SnapshotPrepare", start)), None);
         assert_eq!(native_event(envelope("k8s.io", "containerd.events.TaskExit", vec![0xff])), None);
     }

@@ -14,8 +14,9 @@ use super::queue::ReadQueue;
 use super::status::{Exit, RunState, RuntimePod};
 use crate::pod::{ContainerId, PodUid};
 
-/// Images and resources may change without a change of state: each pod is read at least this often.
-const REFRESH: Duration = Duration::from_secs(60);
+/// Each list brings at most one in this many of the pods that are due for a read anyway: a steady trickle instead of
+/// all of them at once.
+const REFRESH_SHARE: usize = 10;
 /// How long an exit event is believed against a status call that still says RUNNING, and how long what an event
 /// promised is waited for.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ const LAST_FAILURE_RETRY: Duration = Duration::from_secs(10);
 /// A container that is made but not started, or whose state the runtime does not know, is looked at again after this,
 /// doubled each time up to the last: no event tells that it could not be started.
 const FIRST_UNSETTLED: Duration = Duration::from_millis(10);
-const LAST_UNSETTLED: Duration = Duration::from_secs(1);
+const LAST_UNSETTLED: Duration = Duration::from_secs(10);
 /// Exits and promises kept at one time. More than that come only in storms, and relists find what they told.
 const MAX_PENDING: usize = 4096;
 
@@ -89,7 +90,9 @@ pub(super) struct Ledger {
     exits: HashMap<ContainerId, (Exit, Instant)>,
     awaited: HashMap<ContainerId, Awaited>,
     timers: BTreeSet<(Instant, PodUid)>,
-    queue: ReadQueue,
+    queue: ReadQueue<PodUid>,
+    /// Containers and sandboxes of which only the ID is known: whose are they?
+    lookups: ReadQueue<ContainerId>,
     is_relist_wanted: bool,
     /// Pods of the first list that have not been tried yet; `None` before it and after the first pass.
     first_pass: Option<HashSet<PodUid>>,
@@ -97,24 +100,46 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Takes in a full list that was asked for at `began`. Returns the pods that are gone.
-    pub(super) fn take_listing(&mut self, listing: &Listing, began: Instant, is_first: bool) -> Vec<Change> {
+    ///
+    /// Images and resources may change without a change of state: each pod is read about every `refresh` (rule
+    /// C.10.5), given ten lists in half that time.
+    pub(super) fn take_listing(
+        &mut self,
+        listing: &Listing,
+        began: Instant,
+        is_first: bool,
+        refresh: Duration,
+    ) -> Vec<Change> {
+        let mut due = Vec::new();
         for (uid, listed) in &listing.pods {
             let state = self.pods.entry(uid.clone()).or_default();
+            let last_read = state.began();
             // Read since the list was asked for: the list is the older of the two.
-            if state.began().is_some_and(|read| read > began) {
+            if last_read.is_some_and(|read| read > began) {
                 continue;
             }
-            let is_stale = state.began().is_none_or(|read| began.duration_since(read) >= REFRESH);
-            if is_stale || state.is_suspect || state.listed != *listed {
+            if last_read.is_none() || state.is_suspect || state.listed != *listed {
                 state.fresh = Some((began, listed.clone()));
                 self.queue.push(uid.clone());
+            } else if let Some(read) = last_read.filter(|read| began.duration_since(*read) >= refresh / 2) {
+                due.push((read, uid));
             }
             for id in ids(listed) {
                 self.owners.insert(id, uid.clone());
             }
         }
+        due.sort_unstable();
+        for (_, uid) in due.into_iter().take(listing.pods.len().div_ceil(REFRESH_SHARE)) {
+            if let Some(state) = self.pods.get_mut(uid) {
+                state.fresh = Some((began, listing.pods[uid].clone()));
+                self.queue.push(uid.clone());
+            }
+        }
         if is_first {
             self.first_pass = Some(listing.pods.keys().cloned().collect());
+        } else if let Some(waiting) = &mut self.first_pass {
+            // What has left meanwhile is not read any more.
+            waiting.retain(|uid| listing.pods.contains_key(uid));
         }
         let is_gone = |uid: &PodUid, state: &PodState| {
             !listing.pods.contains_key(uid) && state.began().is_none_or(|read| read <= began)
@@ -154,6 +179,8 @@ impl Ledger {
         now: Instant,
     ) -> Option<Change> {
         self.queue.finish(uid);
+        // What had ended before the first pass is old news; what is found so later has ended just now.
+        let is_news = self.first_pass.is_none();
         self.note_tried(uid);
         let state = self.pods.entry(uid.clone()).or_default();
         (state.failures, state.is_suspect) = (0, false);
@@ -178,7 +205,7 @@ impl Ledger {
         let has_newly_ended = view.containers().iter().any(|container| {
             container.state == RunState::Exited
                 && &*container.reason != "OOMKilled"
-                && state.view.as_ref().is_some_and(|old| !ended(old, &container.id))
+                && state.view.as_ref().map_or(is_news, |old| !ended(old, &container.id))
         });
         if has_newly_ended {
             self.timers.extend(LATE_REASON.map(|delay| (now + delay, uid.clone())));
@@ -242,6 +269,7 @@ impl Ledger {
             RuntimeEvent::Started(id) => (id, Some(Promise::Started)),
             RuntimeEvent::Stopped(id) => (id, Some(Promise::Ended)),
             RuntimeEvent::Removed(id) => (id, Some(Promise::Gone)),
+            RuntimeEvent::Updated(id) => (id, None),
             RuntimeEvent::OutOfMemory(id) => {
                 if let Some(uid) = self.owners.get(&id) {
                     self.timers.extend(LATE_REASON.map(|delay| (now + delay, uid.clone())));
@@ -256,8 +284,9 @@ impl Ledger {
         if let Some(promise) = promise
             && self.awaited.len() < MAX_PENDING
         {
-            let awaited =
-                Awaited { promise, until: now + SETTLE, next: now + FIRST_RETRY, delay: FIRST_RETRY };
+            // A sandbox is made long before it is ready to be listed, and other events follow until it is.
+            let delay = if promise == Promise::Known { FIRST_RETRY * 4 } else { FIRST_RETRY };
+            let awaited = Awaited { promise, until: now + SETTLE, next: now + delay, delay };
             self.awaited.insert(id.clone(), awaited);
         }
         self.look_at(&id);
@@ -273,10 +302,11 @@ impl Ledger {
         view.record_exit(id, exit).then(|| (uid.clone(), view.clone()))
     }
 
-    /// Reads the pod of a container or sandbox as soon as possible; lists all if that is not known.
+    /// Reads the pod of a container or sandbox as soon as possible; looks up whose it is where that is not known.
     pub(super) fn look_at(&mut self, id: &ContainerId) {
         match self.owners.get(id) {
             Some(uid) => Self::wish(&mut self.queue, &mut self.pods, uid),
+            None if self.lookups.len() < MAX_PENDING => self.lookups.push(id.clone()),
             None => self.is_relist_wanted = true,
         }
     }
@@ -294,18 +324,40 @@ impl Ledger {
         }
     }
 
-    /// A container or sandbox has ended: its pod is read until that shows. One that is not known is looked for once, in
-    /// a list: it may have been removed already.
+    /// A container or sandbox has ended: its pod is read until that shows. One that is not known is looked up once: it
+    /// may have been removed already.
     pub(super) fn expect_end(&mut self, id: ContainerId, now: Instant) {
         if self.owners.contains_key(&id) {
             let _ = self.take_event(RuntimeEvent::Stopped(id), now);
         } else {
-            self.wish_for_list();
+            self.look_at(&id);
         }
     }
 
     /// Lists all as soon as possible.
     pub(super) fn wish_for_list(&mut self) {
+        self.is_relist_wanted = true;
+    }
+
+    /// The next container or sandbox whose pod is to be looked up, if another lookup may begin.
+    pub(super) fn next_lookup(&mut self) -> Option<ContainerId> {
+        self.lookups.next()
+    }
+
+    /// Takes in whose a container or sandbox is; `None` where the runtime does not have it, or not as a pod's. What an
+    /// event promised of it is asked for again. True if the pod is a new one.
+    pub(super) fn take_owner(&mut self, id: &ContainerId, owner: Option<PodUid>) -> bool {
+        self.lookups.finish(id);
+        let Some(uid) = owner else { return false };
+        let is_new = !self.pods.contains_key(&uid);
+        self.pods.entry(uid.clone()).or_default();
+        Self::wish(&mut self.queue, &mut self.pods, &uid);
+        is_new
+    }
+
+    /// Takes note that a lookup failed: a list tells the same.
+    pub(super) fn take_failed_lookup(&mut self, id: &ContainerId) {
+        self.lookups.finish(id);
         self.is_relist_wanted = true;
     }
 
@@ -316,7 +368,7 @@ impl Ledger {
     }
 
     /// Wishes for a read for a reason that a list asked for before cannot know of.
-    fn wish(queue: &mut ReadQueue, pods: &mut HashMap<PodUid, PodState>, uid: &PodUid) {
+    fn wish(queue: &mut ReadQueue<PodUid>, pods: &mut HashMap<PodUid, PodState>, uid: &PodUid) {
         if let Some(state) = pods.get_mut(uid) {
             state.fresh = None;
         }
@@ -333,6 +385,7 @@ impl Ledger {
     /// Reads every pod anew with the next list: the runtime may have been another one in between.
     pub(super) fn start_over(&mut self) {
         self.queue.abandon();
+        self.lookups.abandon();
         self.pods.values_mut().for_each(|state| state.is_suspect = true);
         self.awaited.clear();
         self.is_relist_wanted = true;

@@ -1,8 +1,8 @@
-//! Which pods are to be read: each once, the latest wish first, a bounded number at one time.
+//! Which pods are to be read, or which containers to be looked up: each once, the latest wish first, a bounded number
+//! at one time.
 
 use std::collections::HashMap;
-
-use crate::pod::PodUid;
+use std::hash::Hash;
 
 /// Reads at one time. One that hangs must not hold up the others; many at once only wait for each other inside the
 /// runtime.
@@ -18,72 +18,78 @@ enum Wish {
 
 /// The reads to make.
 ///
-/// Bounded by the number of pods, each of which is in it once.
-#[derive(Debug, Default)]
-pub(super) struct ReadQueue {
-    /// The newest last. An entry counts only while `wishes` has its pod waiting with this number.
-    stack: Vec<(PodUid, u64)>,
-    wishes: HashMap<PodUid, (Wish, u64)>,
+/// Bounded by the number of keys, each of which is in it once.
+#[derive(Debug)]
+pub(super) struct ReadQueue<K> {
+    /// The newest last. An entry counts only while `wishes` has its key waiting with this number.
+    stack: Vec<(K, u64)>,
+    wishes: HashMap<K, (Wish, u64)>,
     reading: usize,
     last_number: u64,
 }
 
-impl ReadQueue {
+impl<K> Default for ReadQueue<K> {
+    fn default() -> Self {
+        Self { stack: Vec::new(), wishes: HashMap::new(), reading: 0, last_number: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash> ReadQueue<K> {
     /// Wishes for a read that begins from now on.
-    pub(super) fn push(&mut self, uid: PodUid) {
+    pub(super) fn push(&mut self, key: K) {
         self.last_number += 1;
         let number = self.last_number;
-        let (wish, latest) = self.wishes.entry(uid.clone()).or_insert((Wish::Waiting, number));
+        let (wish, latest) = self.wishes.entry(key.clone()).or_insert((Wish::Waiting, number));
         match wish {
             Wish::Waiting => {
                 // Its place in the stack moves to the top; the old entry no longer counts.
                 *latest = number;
-                self.stack.push((uid, number));
+                self.stack.push((key, number));
             }
             Wish::Reading | Wish::ReadingAndWaiting => *wish = Wish::ReadingAndWaiting,
         }
         if self.stack.len() > 2 * self.wishes.len() + 64 {
             let wishes = &self.wishes;
-            self.stack.retain(|(uid, number)| wishes.get(uid) == Some(&(Wish::Waiting, *number)));
+            self.stack.retain(|(key, number)| wishes.get(key) == Some(&(Wish::Waiting, *number)));
         }
     }
 
-    /// The next pod to read, if another read may begin.
-    pub(super) fn next(&mut self) -> Option<PodUid> {
+    /// The next to read, if another read may begin.
+    pub(super) fn next(&mut self) -> Option<K> {
         if self.reading >= MAX_READS {
             return None;
         }
-        while let Some((uid, number)) = self.stack.pop() {
-            let Some(wish) = self.wishes.get_mut(&uid).filter(|wish| **wish == (Wish::Waiting, number))
+        while let Some((key, number)) = self.stack.pop() {
+            let Some(wish) = self.wishes.get_mut(&key).filter(|wish| **wish == (Wish::Waiting, number))
             else {
                 continue;
             };
             wish.0 = Wish::Reading;
             self.reading += 1;
-            return Some(uid);
+            return Some(key);
         }
         None
     }
 
     /// Takes note of the end of a read.
-    pub(super) fn finish(&mut self, uid: &PodUid) {
-        match self.wishes.get(uid).map(|wish| wish.0) {
+    pub(super) fn finish(&mut self, key: &K) {
+        match self.wishes.get(key).map(|wish| wish.0) {
             Some(Wish::Reading) => {
-                self.wishes.remove(uid);
+                self.wishes.remove(key);
                 self.reading -= 1;
             }
             Some(Wish::ReadingAndWaiting) => {
-                self.wishes.remove(uid);
+                self.wishes.remove(key);
                 self.reading -= 1;
-                self.push(uid.clone());
+                self.push(key.clone());
             }
             Some(Wish::Waiting) | None => {}
         }
     }
 
-    /// Whether a read of the pod is under way.
-    pub(super) fn is_reading(&self, uid: &PodUid) -> bool {
-        matches!(self.wishes.get(uid), Some((Wish::Reading | Wish::ReadingAndWaiting, _)))
+    /// Whether a read is under way.
+    pub(super) fn is_reading(&self, key: &K) -> bool {
+        matches!(self.wishes.get(key), Some((Wish::Reading | Wish::ReadingAndWaiting, _)))
     }
 
     /// Forgets everything: the reads under way have been given up.
@@ -91,8 +97,7 @@ impl ReadQueue {
         *self = Self { last_number: self.last_number, ..Self::default() };
     }
 
-    /// How many pods wait.
-    #[cfg(test)]
+    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.wishes.len() - self.reading
     }
@@ -101,10 +106,11 @@ impl ReadQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::PodUid;
 
     #[test]
     fn latest_wish_comes_first_and_each_pod_once() {
-        let mut queue = ReadQueue::default();
+        let mut queue = ReadQueue::<PodUid>::default();
         for uid in ["a", "b", "c", "a"] {
             queue.push(uid.into());
         }
@@ -115,7 +121,7 @@ mod tests {
 
     #[test]
     fn pod_wished_for_during_its_read_is_read_again() {
-        let mut queue = ReadQueue::default();
+        let mut queue = ReadQueue::<PodUid>::default();
         queue.push("a".into());
         assert_eq!(queue.next(), Some("a".into()));
         queue.push("a".into());
@@ -129,7 +135,7 @@ mod tests {
 
     #[test]
     fn reads_at_one_time_are_bounded_and_so_is_memory() {
-        let mut queue = ReadQueue::default();
+        let mut queue = ReadQueue::<PodUid>::default();
         for round in 0..10_000 {
             queue.push(format!("{}", round % 20).as_str().into());
         }

@@ -20,12 +20,18 @@ use super::report::RuntimeStatus;
 use super::source::RuntimeConfig;
 use super::statics::StaticPods;
 use super::status::RuntimePod;
-use crate::pod::{LiveStatus, PodUid, Update};
+use crate::pod::{ContainerId, LiveStatus, PodUid, Update};
 
 /// Events that wait for the loop; beyond that the runtime's own queue takes them.
 const STREAM_QUEUE: usize = 256;
 /// Lists are not taken more often than this, whatever is wished for.
 const MIN_LIST_INTERVAL: Duration = Duration::from_millis(2);
+/// A list that failed is taken again after this, events or not.
+const FAILED_LIST_RETRY: Duration = Duration::from_secs(1);
+/// How often each pod is read whatever happens.
+const REFRESH: Duration = Duration::from_secs(60);
+/// The same where the runtime's events tell of changed limits too, so that images alone are left.
+const REFRESH_WITH_EVENTS: Duration = Duration::from_secs(600);
 
 /// Everything that the loop owns beyond a session.
 pub(super) struct Reconciler<S> {
@@ -46,6 +52,7 @@ pub(super) struct Reconciler<S> {
 enum Answer {
     List(Instant, Result<Listing, CriError>),
     Read(PodUid, Instant, Result<(ListedPod, PodRead), CriError>),
+    Owner(ContainerId, Result<Option<PodUid>, CriError>),
 }
 
 /// The state of one session's loop.
@@ -64,15 +71,16 @@ struct Run {
     /// When the last list was begun.
     last_list: Option<Instant>,
     next_list: Instant,
-    list_interval: Duration,
-    list_interval_with_events: Duration,
+    config: RuntimeConfig,
 }
 
 enum StreamState {
     /// None, and no more to try.
     Absent,
+    /// `up` is when it was said to stand.
     Following {
-        is_up: bool,
+        source: EventSource,
+        up: Option<Instant>,
     },
     RetryAt(Instant),
 }
@@ -206,8 +214,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
             is_listing: false,
             last_list: None,
             next_list: Instant::now(),
-            list_interval: self.config.list_interval,
-            list_interval_with_events: self.config.list_interval_with_events,
+            config: self.config.clone(),
         };
         self.ledger.start_over();
         loop {
@@ -219,8 +226,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
                 _ = &mut *stop => return None,
                 Some(news) = run.news.recv() => self.take_news(&mut run, news),
                 Some(answer) = run.tasks.join_next() => {
-                    // A task that panicked is a bug that has been reported; its pod is read again with the next list.
-                    let Ok(answer) = answer else { continue };
+                    let Ok(answer) = answer else { return Some(CriError::Panicked) };
                     if let Some(error) = self.take_answer(&mut run, answer) {
                         return Some(error);
                     }
@@ -252,6 +258,9 @@ impl<S: FnMut(Update)> Reconciler<S> {
             self.status.count_read();
             run.begin_read(uid, listed, now);
         }
+        while let Some(id) = self.ledger.next_lookup() {
+            run.begin_lookup(id);
+        }
         if !self.has_told_all {
             self.tell_all(run, now);
         }
@@ -272,10 +281,11 @@ impl<S: FnMut(Update)> Reconciler<S> {
             StreamNews::Up(source) => {
                 tracing::info!(source = source.as_str(), "runtime events stand");
                 self.status.change(|report| report.events = source);
-                run.stream = StreamState::Following { is_up: true };
+                let now = Instant::now();
+                run.stream = StreamState::Following { source, up: Some(now) };
                 run.stream_waits = delays();
                 // From here on nothing is missed; what was missed before is found now.
-                run.next_list = Instant::now();
+                run.next_list = now;
             }
             StreamNews::Event(event) => {
                 self.status.count_event();
@@ -299,8 +309,8 @@ impl<S: FnMut(Update)> Reconciler<S> {
                 self.status.count_list();
                 let took = now.duration_since(began);
                 self.statics.take_sandboxes(&listing.sandboxes);
-                let gone =
-                    self.ledger.take_listing(&listing, began, !std::mem::replace(&mut self.has_listed, true));
+                let is_first = !std::mem::replace(&mut self.has_listed, true);
+                let gone = self.ledger.take_listing(&listing, began, is_first, run.refresh());
                 self.status.change(|report| {
                     report.last_list = Some(now);
                     report.last_list_took = took;
@@ -311,6 +321,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
             }
             Answer::List(_, Err(error)) => {
                 run.is_listing = false;
+                run.next_list = run.next_list.min(now + FAILED_LIST_RETRY);
                 return self.take_error(error);
             }
             Answer::Read(uid, began, Ok(read)) => {
@@ -319,6 +330,16 @@ impl<S: FnMut(Update)> Reconciler<S> {
             }
             Answer::Read(uid, _, Err(error)) => {
                 self.ledger.take_failure(&uid, now);
+                return self.take_error(error);
+            }
+            Answer::Owner(id, Ok(owner)) => {
+                // Who a sandbox is, which tells a static pod's UID, only the full lists say.
+                if self.ledger.take_owner(&id, owner) && self.statics.has_provisional() {
+                    self.ledger.wish_for_list();
+                }
+            }
+            Answer::Owner(id, Err(error)) => {
+                self.ledger.take_failed_lookup(&id);
                 return self.take_error(error);
             }
         }
@@ -396,7 +417,7 @@ impl Run {
     fn begin_list(&mut self, now: Instant) {
         self.is_listing = true;
         self.last_list = Some(now);
-        self.next_list = now + self.list_interval();
+        self.next_list = now + self.list_interval(now);
         let session = self.session.clone();
         self.tasks.spawn(async move { Answer::List(now, session.list().await) });
     }
@@ -419,13 +440,36 @@ impl Run {
         });
     }
 
-    fn list_interval(&self) -> Duration {
-        if self.is_told_of_changes() { self.list_interval_with_events } else { self.list_interval }
+    fn begin_lookup(&mut self, id: ContainerId) {
+        let session = self.session.clone();
+        self.tasks.spawn(async move {
+            let owner = session.owner(&id).await;
+            Answer::Owner(id, owner)
+        });
+    }
+
+    fn list_interval(&self, now: Instant) -> Duration {
+        match self.stream {
+            StreamState::Following { up: Some(up), .. }
+                if now.duration_since(up) < self.config.second_list =>
+            {
+                self.config.list_interval_with_events.min(self.config.second_list)
+            }
+            StreamState::Following { up: Some(_), .. } => self.config.list_interval_with_events,
+            _ => self.config.list_interval,
+        }
     }
 
     /// Whether an event stream stands.
     fn is_told_of_changes(&self) -> bool {
-        matches!(self.stream, StreamState::Following { is_up: true })
+        matches!(self.stream, StreamState::Following { up: Some(_), .. })
+    }
+
+    fn refresh(&self) -> Duration {
+        match self.stream {
+            StreamState::Following { source: EventSource::Containerd, up: Some(_) } => REFRESH_WITH_EVENTS,
+            _ => REFRESH,
+        }
     }
 
     fn follow(&mut self) {
@@ -433,7 +477,7 @@ impl Run {
             self.stream = StreamState::Absent;
             return;
         };
-        self.stream = StreamState::Following { is_up: false };
+        self.stream = StreamState::Following { source: *source, up: None };
         self.streams.spawn(events::follow(self.session.clone(), *source, self.news_sender.clone()));
     }
 

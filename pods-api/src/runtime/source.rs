@@ -30,6 +30,9 @@ pub struct RuntimeConfig {
     pub list_interval: Duration,
     /// The time between full lists while an event stream stands.
     pub list_interval_with_events: Duration,
+    /// How soon the second list follows once an event stream is said to stand: a runtime under load may have taken the
+    /// subscription up only after the first.
+    pub second_list: Duration,
     /// How long a manifest without a UID waits for the kubelet's.
     pub hold_back: Duration,
     /// What is known of the node.
@@ -45,6 +48,7 @@ impl RuntimeConfig {
             deadline: Duration::from_secs(10),
             list_interval: Duration::from_secs(1),
             list_interval_with_events: Duration::from_secs(30),
+            second_list: Duration::from_secs(2),
             hold_back: Duration::from_secs(5),
             node: NodeFacts::default(),
         }

@@ -167,6 +167,11 @@ impl StaticPods {
         Some(Update::Set { source: SourceId::Manifest, pods })
     }
 
+    /// Whether a new sandbox may tell a manifest's UID.
+    pub(super) fn has_provisional(&self) -> bool {
+        self.manifests.iter().flat_map(BTreeMap::values).any(|manifest| manifest.pod.is_uid_provisional)
+    }
+
     /// When [`StaticPods::release`] has something to do next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.held.values().min().copied()

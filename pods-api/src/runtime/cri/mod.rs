@@ -55,6 +55,9 @@ pub enum CriError {
         /// How long was waited.
         deadline: Duration,
     },
+    /// Asking the runtime ran into a bug of this program.
+    #[error("a task that asked the runtime has panicked")]
+    Panicked,
 }
 
 impl CriError {
@@ -62,12 +65,12 @@ impl CriError {
     #[must_use]
     pub(super) fn ends_session(&self) -> bool {
         match self {
-            Self::Connect { .. } => true,
+            // After a panic nobody knows what was being asked for: all is asked anew.
+            Self::Connect { .. } | Self::Panicked => true,
             Self::Deadline { .. } => false,
-            // A status that the peer did not send has the transport's error as its source.
-            Self::Call { source, .. } => {
-                source.code() == Code::Unavailable || std::error::Error::source(&**source).is_some()
-            }
+            // A status that the peer did not send has the transport's error as its source. One that it did send is an
+            // answer, even UNAVAILABLE: a runtime says so of a single sandbox whose shim is gone.
+            Self::Call { source, .. } => std::error::Error::source(&**source).is_some(),
         }
     }
 
@@ -183,11 +186,7 @@ impl Session {
 
     /// Lists all sandboxes and containers of pods. What carries no pod UID is not a pod's (rule C.1.5).
     pub(super) async fn list(&self) -> Result<Listing, CriError> {
-        let (mut client, mut other) = (self.client(), self.client());
-        let (sandboxes, containers) = tokio::try_join!(
-            self.bounded("ListPodSandbox", client.list_pod_sandbox(cri::ListPodSandboxRequest::default())),
-            self.bounded("ListContainers", other.list_containers(cri::ListContainersRequest::default())),
-        )?;
+        let (sandboxes, containers) = self.both_lists(Default::default(), Default::default()).await?;
         let mut listing = Listing::default();
         for sandbox in sandboxes.items {
             let Some(uid) = convert::uid(&sandbox.labels) else { continue };
@@ -208,11 +207,7 @@ impl Session {
         let sandboxes = cri::ListPodSandboxRequest { filter: Some(filter) };
         let filter = cri::ContainerFilter { label_selector: selector, ..Default::default() };
         let containers = cri::ListContainersRequest { filter: Some(filter) };
-        let (mut client, mut other) = (self.client(), self.client());
-        let (sandboxes, containers) = tokio::try_join!(
-            self.bounded("ListPodSandbox", client.list_pod_sandbox(sandboxes)),
-            self.bounded("ListContainers", other.list_containers(containers)),
-        )?;
+        let (sandboxes, containers) = self.both_lists(sandboxes, containers).await?;
         // A runtime that ignores the filter must not mix pods.
         let is_of_pod =
             |labels: &BTreeMap<String, String>| labels.get(UID_LABEL).is_some_and(|of| of == uid.as_str());
@@ -224,6 +219,33 @@ impl Session {
             listed.add_container(container);
         }
         Ok(listed)
+    }
+
+    /// Whose a container or sandbox is, by its ID alone. `None` where the runtime has none of that ID, or none of a
+    /// pod. Asked by lists of one: they cost the runtime far less than lists of all, and, unlike a status call for what
+    /// it does not have yet, no line of error in its log.
+    pub(super) async fn owner(&self, id: &ContainerId) -> Result<Option<PodUid>, CriError> {
+        let filter = cri::PodSandboxFilter { id: id.to_string(), ..Default::default() };
+        let sandboxes = cri::ListPodSandboxRequest { filter: Some(filter) };
+        let filter = cri::ContainerFilter { id: id.to_string(), ..Default::default() };
+        let containers = cri::ListContainersRequest { filter: Some(filter) };
+        let (sandboxes, containers) = self.both_lists(sandboxes, containers).await?;
+        let sandbox = sandboxes.items.iter().find(|sandbox| sandbox.id == id.as_str());
+        let container = containers.containers.iter().find(|container| container.id == id.as_str());
+        let labels = sandbox.map(|it| &it.labels).or_else(|| container.map(|it| &it.labels));
+        Ok(labels.and_then(convert::uid))
+    }
+
+    async fn both_lists(
+        &self,
+        sandboxes: cri::ListPodSandboxRequest,
+        containers: cri::ListContainersRequest,
+    ) -> Result<(cri::ListPodSandboxResponse, cri::ListContainersResponse), CriError> {
+        let (mut client, mut other) = (self.client(), self.client());
+        tokio::try_join!(
+            self.bounded("ListPodSandbox", client.list_pod_sandbox(sandboxes)),
+            self.bounded("ListContainers", other.list_containers(containers)),
+        )
     }
 
     /// Reads the status of everything that was listed of one pod. What is gone by now is left out; any other failure

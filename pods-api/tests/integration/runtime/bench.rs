@@ -101,14 +101,19 @@ impl Bench {
     }
 
     /// Starts the room. `list_interval` holds with and without events, so that a test knows what found a change.
-    pub(crate) fn start(mut self, list_interval: Duration) -> Self {
+    pub(crate) fn start(self, list_interval: Duration) -> Self {
+        self.start_with(|config| {
+            config.list_interval = list_interval;
+            config.list_interval_with_events = list_interval;
+            config.second_list = list_interval;
+        })
+    }
+
+    /// Starts the room with a configuration of the test's own.
+    pub(crate) fn start_with(mut self, configure: impl FnOnce(&mut RuntimeConfig)) -> Self {
         let socket = SocketChoice::Path(self.directory.path().join("cri.sock"));
-        let config = RuntimeConfig {
-            deadline: DEADLINE,
-            list_interval,
-            list_interval_with_events: list_interval,
-            ..RuntimeConfig::new(socket)
-        };
+        let mut config = RuntimeConfig { deadline: DEADLINE, ..RuntimeConfig::new(socket) };
+        configure(&mut config);
         let updates = self.store.updates();
         self.room = Some(RuntimeSource::spawn(config, move |update| drop(updates.send(update))).unwrap());
         self

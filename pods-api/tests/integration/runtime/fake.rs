@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use pods_api_proto::containerd::events::TaskExit;
 use pods_api_proto::containerd::services::events::v1 as events;
@@ -24,6 +25,8 @@ type EventStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>>
 pub(crate) enum Fault {
     Error(Code),
     Hang,
+    /// Does what it should, but only after this time.
+    Late(Duration),
 }
 
 /// What the runtime has and how it behaves.
@@ -119,13 +122,21 @@ impl State {
             exited_at: Some(prost_types::Timestamp { seconds: 1_700_000_100, nanos: 0 }),
             ..Default::default()
         };
+        self.send_native("/tasks/exit", "containerd.events.TaskExit", exit.encode_to_vec());
+    }
+
+    /// Sends containerd's event that something about a container was changed.
+    pub(crate) fn send_update(&mut self, container: &str) {
+        // The ID is its first field.
+        let id = [&[0x0a, u8::try_from(container.len()).unwrap()], container.as_bytes()].concat();
+        self.send_native("/containers/update", "containerd.events.ContainerUpdate", id);
+    }
+
+    fn send_native(&mut self, topic: &str, name: &str, value: Vec<u8>) {
         let envelope = events::Envelope {
             namespace: "k8s.io".to_owned(),
-            topic: "/tasks/exit".to_owned(),
-            event: Some(prost_types::Any {
-                type_url: "containerd.events.TaskExit".to_owned(),
-                value: exit.encode_to_vec(),
-            }),
+            topic: topic.to_owned(),
+            event: Some(prost_types::Any { type_url: name.to_owned(), value }),
             ..Default::default()
         };
         self.native.retain(|subscriber| subscriber.try_send(Ok(envelope.clone())).is_ok());
@@ -216,6 +227,10 @@ impl Service {
             None => Ok(()),
             Some(Fault::Error(code)) => Err(Status::new(code, "as the test wants it")),
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Late(delay)) => {
+                tokio::time::sleep(delay).await;
+                Ok(())
+            }
         }
     }
 }
@@ -243,9 +258,13 @@ impl RuntimeService for Service {
         request: Request<cri::ListPodSandboxRequest>,
     ) -> Answer<cri::ListPodSandboxResponse> {
         self.enter("ListPodSandbox", "").await?;
-        let selector = request.into_inner().filter.unwrap_or_default().label_selector;
+        let filter = request.into_inner().filter.unwrap_or_default();
         let state = self.0.lock().unwrap();
-        let items = state.sandboxes.iter().filter(|sandbox| selects(&selector, &sandbox.labels));
+        let is_wanted = |sandbox: &&cri::PodSandboxStatus| {
+            (filter.id.is_empty() || filter.id == sandbox.id)
+                && selects(&filter.label_selector, &sandbox.labels)
+        };
+        let items = state.sandboxes.iter().filter(is_wanted);
         let item = |sandbox: &cri::PodSandboxStatus| cri::PodSandbox {
             id: sandbox.id.clone(),
             metadata: sandbox.metadata.clone(),
@@ -275,10 +294,13 @@ impl RuntimeService for Service {
         request: Request<cri::ListContainersRequest>,
     ) -> Answer<cri::ListContainersResponse> {
         self.enter("ListContainers", "").await?;
-        let selector = request.into_inner().filter.unwrap_or_default().label_selector;
+        let filter = request.into_inner().filter.unwrap_or_default();
         let state = self.0.lock().unwrap();
-        let containers =
-            state.containers.iter().filter(|(_, container)| selects(&selector, &container.labels));
+        let is_wanted = |(_, container): &&(String, cri::ContainerStatus)| {
+            (filter.id.is_empty() || filter.id == container.id)
+                && selects(&filter.label_selector, &container.labels)
+        };
+        let containers = state.containers.iter().filter(is_wanted);
         let item = |(sandbox, container): &(String, cri::ContainerStatus)| cri::Container {
             id: container.id.clone(),
             pod_sandbox_id: sandbox.clone(),

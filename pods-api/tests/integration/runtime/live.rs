@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pods_api_proto::k8s::io::api::core::v1;
+use pods_api_proto::k8s::io::apimachinery::pkg::api::resource::Quantity;
 use pods_api_proto::runtime::v1 as cri;
 
 use super::bench::{Bench, pod};
@@ -194,6 +195,36 @@ fn events_come_from_where_the_runtime_has_them() {
 }
 
 #[test]
+fn limits_changed_in_place_are_shown_at_once() {
+    // Rule C.4.16: neither a list nor any state tells of it.
+    let bench = Bench::new(|state| {
+        state.sandbox("p", "s");
+        state.container("a0");
+    });
+    let bench = bench.start(NEVER);
+    let mut pod = pod("p");
+    let quantity = |text: &str| Quantity { string: Some(text.to_owned()) };
+    let limits = [("memory".to_owned(), quantity("64Mi"))].into();
+    pod.spec.as_mut().unwrap().containers[0].resources =
+        Some(v1::ResourceRequirements { limits, ..Default::default() });
+    bench.source(&[pod]);
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    bench.wait_for_events();
+    let limit = || {
+        let record = bench.store.load().get("p").cloned()?;
+        let pod: v1::Pod = prost::Message::decode(record.pod()).unwrap();
+        Some(pod.status?.container_statuses[0].resources.as_ref()?.limits["memory"].string().to_owned())
+    };
+    assert_eq!(limit().as_deref(), Some("64Mi"));
+    bench.with(|state| {
+        let linux = cri::LinuxContainerResources { memory_limit_in_bytes: 128 << 20, ..Default::default() };
+        state.find("a0").resources = Some(cri::ContainerResources { linux: Some(linux) });
+        state.send_update("a0");
+    });
+    eventually("the new limit", PATIENCE, || limit().filter(|limit| limit == "128Mi"));
+}
+
+#[test]
 fn cri_events_are_used_where_native_ones_are_refused() {
     let bench = Bench::new(|state| {
         state.version = "v2.1.3".to_owned();
@@ -226,12 +257,21 @@ fn hint_makes_a_change_known() {
     let hints = bench.room.as_ref().unwrap().hints();
     hints.look_at("a0".into());
     bench.wait_for("p", "Running a:4/Error(a0) r0");
-    // Of a container that nobody has heard of, everything is listed.
+    // Of a container that nobody has heard of, the runtime is asked whose it is: all are listed for no single one.
     bench.with(|state| {
         state.container("a1");
     });
+    let lists = bench.room.as_ref().unwrap().status().counts().lists;
     hints.look_at("a1".into());
     bench.wait_for("p", "Running a:running(a1) r1 ready last=4/Error");
+    bench.with(|state| {
+        state.sandbox("q", "t");
+        state.container("b0");
+    });
+    bench.pods(&["p", "q"]);
+    hints.look_at("t".into());
+    bench.wait_for("q", "Running a:running(b0) r0 ready");
+    assert_eq!(bench.room.as_ref().unwrap().status().counts().lists, lists);
     // More at once than the queue holds: a list answers for what was dropped.
     bench.with(|state| state.end("a1", 6, "Error"));
     for number in 0..100_000 {

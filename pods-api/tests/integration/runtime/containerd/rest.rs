@@ -6,11 +6,13 @@ use super::{FOREVER, Stage};
 use crate::harness::{PATIENCE, Setup, eventually};
 use crate::runtime::node::{Kubelet, Node, Recipe, SandboxOptions};
 
-/// Long enough for four lists, and for every pod to be due for a read.
-const SPAN: Duration = Duration::from_secs(125);
+/// Long enough for two lists.
+const SPAN: Duration = Duration::from_secs(65);
+/// Each pod is read again after so long at the earliest.
+const REFRESH: Duration = Duration::from_secs(300);
 
 /// Minutes long, and for a quiet machine: `cargo test -p pods-api --test integration -- --ignored --nocapture at_rest`.
-/// A build for debugging shows an upper bound. The bound on 250 pods is asserted.
+/// A build for debugging shows an upper bound; with `--release` the bound on 250 pods is asserted.
 #[test]
 #[ignore = "takes minutes, and wants the machine to itself"]
 fn node_at_rest_costs_next_to_nothing() {
@@ -20,7 +22,7 @@ fn node_at_rest_costs_next_to_nothing() {
         make(&node, made..pods);
         made = pods;
         let containerd = node.pid();
-        let alone = share(&[containerd], SPAN)[0];
+        let before = cpu_time(containerd);
         let stage = Stage::beside(node, Setup::new());
         for number in 0..pods {
             let uid = format!("rest-{number}");
@@ -34,16 +36,21 @@ fn node_at_rest_costs_next_to_nothing() {
         stage.watch.wait_for(&last, |text| text.starts_with("Running a:running"));
         // The lists that follow the start of the event stream are over.
         std::thread::sleep(Duration::from_secs(5));
-        let shares = share(&[stage.server.pid(), containerd], SPAN);
-        let (ours, runtimes) = (shares[0], shares[1] - alone);
+        // Every pod has been read once: what the trickle of reads adds later.
+        let pass = [cpu_time(stage.server.pid()), cpu_time(containerd) - before];
+        let trickle = pass.map(|spent| 100.0 * spent.as_secs_f64() / REFRESH.as_secs_f64());
+        let lists = share(&[stage.server.pid(), containerd], SPAN);
+        let Stage { server, node: kept, .. } = stage;
+        drop(server);
+        node = kept;
+        let alone = share(&[containerd], SPAN)[0];
+        let (ours, runtimes) = (lists[0] + trickle[0], lists[1] - alone + trickle[1]);
         println!(
-            "{pods} pods at rest: ours {ours:.3} %, the runtime's on our account {runtimes:.3} % of a core \
-             (without us {alone:.3} %)"
+            "{pods} pods at rest: ours {ours:.3} %, the runtime's on our account {runtimes:.3} % of a core; \
+             start and first pass {pass:?}, containerd without us {alone:.3} %"
         );
-        if pods == 250 {
-            assert!(ours < 0.3 && runtimes < 0.3, "within 0.3 % of a core each");
-        }
-        node = stage.node;
+        let is_bound = pods == 250 && !cfg!(debug_assertions);
+        assert!(!is_bound || (ours < 0.3 && runtimes < 0.3), "within 0.3 % of a core each");
     }
 }
 

@@ -133,8 +133,7 @@ impl Kubelet {
         let sandbox_config = self.sandboxes.lock().unwrap()[sandbox].clone();
         let mut labels = sandbox_config.labels.clone();
         labels.insert("io.kubernetes.container.name".to_owned(), recipe.name.to_owned());
-        let message_file =
-            self.directory.join(format!("message-{sandbox}-{}-{}", recipe.name, recipe.attempt));
+        let message_file = self.message_file(sandbox, recipe);
         File::create(&message_file).unwrap();
         let annotations = [
             ("restartCount", recipe.attempt.to_string()),
@@ -171,6 +170,11 @@ impl Kubelet {
             sandbox_config: Some(sandbox_config),
         };
         Ok(self.call(async |client| client.create_container(request).await)?.container_id)
+    }
+
+    /// The file on this host that the container has as `/dev/termination-log`.
+    pub(crate) fn message_file(&self, sandbox: &str, recipe: &Recipe<'_>) -> PathBuf {
+        self.directory.join(format!("message-{sandbox}-{}-{}", recipe.name, recipe.attempt))
     }
 
     /// Starts a container.
