@@ -129,7 +129,9 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let to_store = move |update| drop(updates.send(update));
     let container_runtime = match &config.cri {
         Some(socket) => {
-            let room = RuntimeSource::spawn(RuntimeConfig::new(socket.clone()), to_store.clone());
+            let runtime_config =
+                RuntimeConfig { follow_events: config.runtime_events, ..RuntimeConfig::new(socket.clone()) };
+            let room = RuntimeSource::spawn(runtime_config, to_store.clone());
             Some(room.map_err(start("the runtime's thread"))?)
         }
         None => None,

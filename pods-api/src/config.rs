@@ -9,8 +9,8 @@ use crate::kernel::CgroupRoot;
 use crate::pod::{NodeName, SourceId};
 use crate::runtime::SocketChoice;
 use crate::transport::{SocketGroup, Transport};
-use clap::Args;
 use clap::builder::TypedValueParser as _;
+use clap::{ArgAction, Args};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -52,6 +52,11 @@ pub struct ServeArgs {
     /// and CRI-O's, `none` for a machine without a runtime
     #[arg(long, env = "PODS_API_CRI_SOCKET", default_value = "auto", value_name = "PATH")]
     cri_socket: String,
+    /// Whether the runtime's events are followed; `off` for a runtime whose events do harm: changes then show with the
+    /// next list, within a second
+    #[arg(long, env = "PODS_API_RUNTIME_EVENTS", default_value = "auto", value_name = "WHETHER", action = ArgAction::Set,
+          value_parser = clap::builder::PossibleValuesParser::new(["auto", "off"]).map(|whether| whether == "auto"))]
+    runtime_events: bool,
     /// Sources that must have delivered before calls are answered [default: all that are configured]
     #[arg(long, env = "PODS_API_REQUIRE", value_delimiter = ',', value_name = "SOURCES")]
     require: Vec<String>,
@@ -110,7 +115,7 @@ pub struct ServeArgs {
     #[arg(long, env = "PODS_API_LOG", default_value = "info", value_name = "FILTER")]
     log: String,
     /// How to log
-    #[arg(long, env = "PODS_API_LOG_FORMAT", default_value = "text", value_name = "FORMAT",
+    #[arg(long, env = "PODS_API_LOG_FORMAT", default_value = "text", value_name = "FORMAT", action = ArgAction::Set,
           value_parser = clap::builder::PossibleValuesParser::new(["text", "json"]).map(|format| format == "json"))]
     log_format: bool,
 }
@@ -132,6 +137,8 @@ pub struct Config {
     pub node_name: NodeName,
     /// The container runtime to ask, if any.
     pub cri: Option<SocketChoice>,
+    /// Whether its events are followed.
+    pub runtime_events: bool,
     /// Sources that must have delivered before calls are answered.
     pub require: BTreeSet<SourceId>,
     /// How long a pod that has left stays findable.
@@ -233,6 +240,7 @@ impl ServeArgs {
             manifest_extensions: self.manifest_extensions,
             node_name: node_name(self.node_name)?,
             cri,
+            runtime_events: self.runtime_events,
             require: required(&self.require, configured)?,
             tombstone_ttl: Duration::from_secs(self.tombstone_seconds.into()),
             cgroup_root: self.cgroup_root,
@@ -409,6 +417,9 @@ mod tests {
     #[test]
     fn runtime_socket_is_a_path_an_endpoint_or_none() {
         let socket = |text: &str| config(&["--cri-socket", text]).unwrap();
+        assert!(socket("auto").runtime_events && !socket("auto").log_json);
+        assert!(config(&["--log-format", "json"]).unwrap().log_json);
+        assert!(!config(&["--runtime-events", "off"]).unwrap().runtime_events);
         let path = Some(SocketChoice::Path("/run/crio/crio.sock".into()));
         assert_eq!(socket("/run/crio/crio.sock").cri, path);
         assert_eq!(socket("unix:///run/crio/crio.sock").cri, path);

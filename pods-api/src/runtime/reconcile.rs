@@ -200,7 +200,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
             divergences: self.status.divergences().clone(),
             hints: self.hint_sender.clone(),
         });
-        let sources = events::sources(session.version());
+        let sources = if self.config.follow_events { events::sources(session.version()) } else { &[] };
         let mut run = Run {
             session,
             surroundings,

@@ -26,6 +26,8 @@ pub struct RuntimeConfig {
     pub socket: SocketChoice,
     /// How long one call may take.
     pub deadline: Duration,
+    /// Whether its events are followed.
+    pub follow_events: bool,
     /// The time between full lists without an event stream.
     pub list_interval: Duration,
     /// The time between full lists while an event stream stands.
@@ -46,6 +48,7 @@ impl RuntimeConfig {
         Self {
             socket,
             deadline: Duration::from_secs(10),
+            follow_events: true,
             list_interval: Duration::from_secs(1),
             list_interval_with_events: Duration::from_secs(30),
             second_list: Duration::from_secs(2),
