@@ -210,3 +210,11 @@ fn quota_is_kept_beside_the_comparison() {
     assert!(run["limited"]["contenders"][0]["throttled"].is_number());
     assert_eq!(run["comparison"]["contenders"][0]["throttled"], Value::Null);
 }
+
+#[test]
+fn detection_needs_a_server_that_follows_containers() {
+    let output = bench(&["detect", "--ours", "/bin/true", "--deaths", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("does not follow a container runtime"), "{message}");
+}

@@ -1,4 +1,4 @@
-//! The commands that start servers themselves, and the one that reports: compare, density, report.
+//! The commands that start servers themselves, and the one that reports: compare, density, detect, report.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::compare::{ComparePlan, Program, Scale, compare as run_comparison};
 use crate::density::{DensityPlan, density as run_density};
+use crate::detect::{DetectPlan, Mode, detect as run_detection};
 use crate::report::text::{print, print_json};
 use crate::report::{self, Budgets, Machine, Run, StealClock};
 
@@ -75,6 +76,19 @@ pub(super) struct DensityOptions {
     nodes: Vec<(usize, usize)>,
 }
 
+/// Options of `detect`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DetectOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// By what the server is to learn of deaths; may be given several times [default: each in turn].
+    #[arg(long = "by", value_enum)]
+    modes: Vec<Mode>,
+    /// Containers to kill [default: 200, with --quick 50]; ways that take a second or so get a quarter of that.
+    #[arg(long)]
+    deaths: Option<usize>,
+}
+
 /// Options of `report`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ReportOptions {
@@ -126,6 +140,17 @@ pub(super) fn density(options: &DensityOptions) -> anyhow::Result<ExitCode> {
     let plan = DensityPlan { program, nodes, seconds, changes };
     options.run.measure(|run, interrupted| {
         run.density = Some(run_density(&plan, interrupted)?);
+        Ok(())
+    })
+}
+
+pub(super) fn detect(options: &DetectOptions) -> anyhow::Result<ExitCode> {
+    let ours = options.run.ours()?.context("--ours is needed: only pods-api is asked for this")?;
+    let modes = if options.modes.is_empty() { Mode::ALL.to_vec() } else { options.modes.clone() };
+    let deaths = options.deaths.unwrap_or(if options.run.quick { 50 } else { 200 });
+    let plan = DetectPlan { ours, ours_arguments: options.run.ours_arguments.clone(), modes, deaths };
+    options.run.measure(|run, interrupted| {
+        run.detection = Some(run_detection(&plan, interrupted)?);
         Ok(())
     })
 }

@@ -38,6 +38,8 @@ enum Command {
     Density(experiments::DensityOptions),
     /// Compare servers in interleaved runs.
     Compare(experiments::CompareOptions),
+    /// Kill containers of a real containerd and measure when a watch tells; as root.
+    Detect(experiments::DetectOptions),
     /// Show, compare and check kept results.
     Report(experiments::ReportOptions),
     /// Run a comparison server.
@@ -59,6 +61,7 @@ pub(crate) fn run(line: CommandLine) -> anyhow::Result<ExitCode> {
         Command::Sync(options) => single::sync(&options),
         Command::Density(options) => experiments::density(&options),
         Command::Compare(options) => experiments::compare(&options),
+        Command::Detect(options) => experiments::detect(&options),
         Command::Report(options) => experiments::report(&options),
         Command::Serve(options) => servers::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Launch(options) => launch::run(&options).map(|()| ExitCode::SUCCESS),

@@ -180,24 +180,13 @@ impl Site {
     fn launch(
         &self,
         program: &Program,
-        mut command: Command,
+        command: Command,
         socket: PathBuf,
         changes: Option<Changes>,
     ) -> anyhow::Result<Server> {
-        let log = socket.with_file_name("log");
-        let output = File::create(&log)?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let cgroups = ServerCgroups::create(self.cpu_quota)?;
-        let child = command.spawn().with_context(|| format!("starting {}", program.path.display()))?;
-        let target = Target {
-            socket,
-            protocol: if program.name == "floor" { Protocol::Floor } else { Protocol::Http2 },
-            settings: Settings { window_bytes: LARGE_WINDOW, ..Settings::stock() },
-            pid: Some(child.id()),
-            count_syscalls: false,
-        };
-        let mut server = Server { name: program.name.clone(), target, changes, child, log, cgroups };
-        server.cgroups.add(server.child.id())?;
+        let mut server = Server::spawn(&program.name, command, socket, cgroups)?;
+        server.changes = changes;
         server.await_pods(self.plan.pods)?;
         Ok(server)
     }
@@ -215,7 +204,31 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn await_pods(&mut self, pods: usize) -> anyhow::Result<()> {
+    /// Starts a server that will listen on `socket`, its log beside it.
+    pub(crate) fn spawn(
+        name: &str,
+        mut command: Command,
+        socket: PathBuf,
+        cgroups: ServerCgroups,
+    ) -> anyhow::Result<Self> {
+        let log = socket.with_file_name("log");
+        let output = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        let target = Target {
+            socket,
+            protocol: if name == "floor" { Protocol::Floor } else { Protocol::Http2 },
+            settings: Settings { window_bytes: LARGE_WINDOW, ..Settings::stock() },
+            pid: Some(child.id()),
+            count_syscalls: false,
+        };
+        let server = Self { name: name.to_owned(), target, changes: None, child, log, cgroups };
+        server.cgroups.add(server.child.id())?;
+        Ok(server)
+    }
+
+    /// Waits until the server serves so many pods.
+    pub(crate) fn await_pods(&mut self, pods: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         let mut last = String::from("it was not asked");
         while Instant::now() < deadline {

@@ -18,7 +18,7 @@ mod tests;
 
 pub(crate) use after_event::list_after_event;
 pub(crate) use changes::{ChangeFormat, Changes, fresh_sequence};
-pub(crate) use channels::{Protocol, Target};
+pub(crate) use channels::{Channels, Protocol, Target};
 pub(crate) use discover::{list_pods, uid_of};
 pub(crate) use fanout::{FanoutOutcome, FanoutPlan, fan_out};
 pub(crate) use requests::{Pace, RequestOutcome, RequestPlan, request};

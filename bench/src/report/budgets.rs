@@ -17,6 +17,8 @@ pub(crate) struct Budgets {
     ratio: Vec<RatioBudget>,
     #[serde(default)]
     growth: Vec<GrowthBudget>,
+    #[serde(default)]
+    detection: Vec<DetectionBudget>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -42,6 +44,15 @@ struct GrowthBudget {
     why: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DetectionBudget {
+    mode: String,
+    p50_ms: f64,
+    p99_ms: f64,
+    why: String,
+}
+
 /// How a run stands to one budget.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
@@ -53,7 +64,7 @@ pub(crate) struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Kept,
-    /// The median is above the budget, but not every round: the machine is too noisy to tell.
+    /// Above the budget, but not so that the machine's noise could not be the reason.
     Unclear,
     Missed,
     /// The run did not include it.
@@ -81,7 +92,8 @@ impl Budgets {
     pub(crate) fn check(&self, run: &Run) -> Vec<Finding> {
         let ratios = self.ratio.iter().map(|budget| budget.check(run));
         let growths = self.growth.iter().map(|budget| budget.check(run));
-        ratios.chain(growths).collect()
+        let detections = self.detection.iter().map(|budget| budget.check(run));
+        ratios.chain(growths).chain(detections).collect()
     }
 }
 
@@ -120,6 +132,33 @@ impl GrowthBudget {
     }
 }
 
+impl DetectionBudget {
+    /// Times depend on the machine, so they only say whether to look; a claim that is false, or missing, is a miss.
+    fn check(&self, run: &Run) -> Finding {
+        let Self { mode, p50_ms, p99_ms, why } = self;
+        let budget = format!(
+            "death of a container told by {mode}: p50 at most {p50_ms} ms, p99 {p99_ms} ms, none falsely ({why})"
+        );
+        let Some(found) = run.detection(mode) else {
+            return Finding { budget, measured: String::new(), outcome: Outcome::Unmeasured };
+        };
+        let [p50, p99] = [found.latency.p50, found.latency.p99].map(|nanos| nanos as f64 / 1e6);
+        let outcome = match found.false_claims + found.missed {
+            0 if p50 <= *p50_ms && p99 <= *p99_ms => Outcome::Kept,
+            0 => Outcome::Unclear,
+            _ => Outcome::Missed,
+        };
+        let measured = format!(
+            "{}, {} ms, {} false, {} missed",
+            significant(p50),
+            significant(p99),
+            found.false_claims,
+            found.missed
+        );
+        Finding { budget, measured, outcome }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +192,18 @@ mod tests {
             |most: f64| format!("[[growth]]\nfigure='list CPU µs'\nexponent_at_most={most}\nwhy='w'\n");
         assert_eq!(outcomes(&growth(1.1)), [Outcome::Kept]);
         assert_eq!(outcomes(&growth(0.9)), [Outcome::Missed]);
+    }
+
+    #[test]
+    fn detection_is_held_against_its_times_and_its_truth() {
+        let budgets = |p50: f64| format!("[[detection]]\nmode='events'\np50_ms={p50}\np99_ms=20\nwhy='w'\n");
+        assert_eq!(outcomes(&budgets(3.0)), [Outcome::Kept]);
+        assert_eq!(outcomes(&budgets(2.0)), [Outcome::Unclear]);
+        assert_eq!(outcomes(&budgets(3.0).replace("events", "lists")), [Outcome::Unmeasured]);
+        let mut run = example(20.0);
+        run.detection.as_mut().unwrap().modes[0].false_claims = 1;
+        let findings = toml::from_str::<Budgets>(&budgets(3.0)).unwrap().check(&run);
+        assert_eq!(findings[0].outcome, Outcome::Missed);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use super::budgets::{Finding, Outcome};
-use super::model::{Comparison, Density, Run, WorkloadResult};
+use super::model::{Comparison, Density, DetectionMode, Run, WorkloadResult};
 use super::svg::{Axis, Bar, Line, bars, escape, lines};
 use super::tables;
 use super::text::significant;
+use crate::measure::Summary;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--soft:#667;--grid:#d8dce2;
@@ -51,6 +52,10 @@ pub(crate) fn page(run: &Run, findings: &[Finding], against: Option<&str>) -> St
     }
     if let Some(density) = &run.density {
         density_section(&mut html, density);
+    }
+    if let Some(detection) = &run.detection {
+        let title = "From a container's death to the event at a watch";
+        put(&mut html, format_args!("<h2>{title}</h2>{}", detection_curves(&detection.modes)));
     }
     if let Some(table) = against {
         put(&mut html, format_args!("<h2>Against an older run</h2><pre>{}</pre>", escape(table)));
@@ -134,16 +139,30 @@ fn workload_section(html: &mut String, workload: &WorkloadResult) {
             // The round whose median latency is the median of all rounds.
             let mut samples: Vec<_> = entry.samples.iter().collect();
             samples.sort_by_key(|sample| sample.latency.p50);
-            let curve = &samples.get(samples.len() / 2)?.latency.curve;
-            let points = curve
-                .iter()
-                .map(|(percentile, nanos)| (1.0 / (1.0 - percentile / 100.0), *nanos as f64 / 1e3));
-            Some(Line { label: entry.contender.clone(), points: points.collect() })
+            Some(curve(&entry.contender, &samples.get(samples.len() / 2)?.latency))
         })
-        .filter(|line: &Line| line.points.len() > 1)
         .collect();
+    html.push_str(&percentiles(curves));
+}
+
+fn detection_curves(modes: &[DetectionMode]) -> String {
+    percentiles(modes.iter().map(|mode| curve(&mode.mode, &mode.latency)).collect())
+}
+
+/// A latency by percentile, each step halving the rest.
+fn curve(label: &str, latency: &Summary) -> Line {
+    let points = latency
+        .curve
+        .iter()
+        .map(|(percentile, nanos)| (1.0 / (1.0 - percentile / 100.0), *nanos as f64 / 1e3));
+    Line { label: label.to_owned(), points: points.collect() }
+}
+
+/// The plot of such curves; nothing where none has a shape.
+fn percentiles(mut curves: Vec<Line>) -> String {
+    curves.retain(|line| line.points.len() > 1);
     if curves.is_empty() {
-        return;
+        return String::new();
     }
     let last = curves.iter().filter_map(|line| line.points.last()).map(|point| point.0).fold(2.0, f64::max);
     let ticks =
@@ -160,7 +179,7 @@ fn workload_section(html: &mut String, workload: &WorkloadResult) {
     };
     let times = curves.iter().flat_map(|line| line.points.iter().map(|point| point.1));
     let times = Axis::powers_of_ten("latency in µs", times);
-    html.push_str(&lines(&curves, &percentiles, &times));
+    lines(&curves, &percentiles, &times)
 }
 
 fn density_section(html: &mut String, density: &Density) {

@@ -22,6 +22,8 @@ pub(crate) struct Run {
     #[serde(default)]
     pub(crate) limited: Option<Comparison>,
     pub(crate) density: Option<Density>,
+    #[serde(default)]
+    pub(crate) detection: Option<Detection>,
 }
 
 /// Servers side by side.
@@ -151,6 +153,30 @@ pub(crate) struct DensitySeries {
     pub(crate) fit: Option<Fit>,
 }
 
+/// How soon the end of a container is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Detection {
+    pub(crate) modes: Vec<DetectionMode>,
+}
+
+/// The same by one way of learning of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DetectionMode {
+    /// "events", "hints" or "lists".
+    pub(crate) mode: String,
+    /// Containers whose process died.
+    pub(crate) deaths: u64,
+    /// Those of which no watch was told in 30 s.
+    pub(crate) missed: u64,
+    /// What was told and was not so.
+    pub(crate) false_claims: u64,
+    pub(crate) first_false_claim: Option<String>,
+    /// From a process's death to the event at a watch.
+    pub(crate) latency: Summary,
+    /// Why it was not measured, or not to the end.
+    pub(crate) failure: Option<String>,
+}
+
 impl Entry {
     pub(crate) fn new(contender: &str) -> Self {
         Self {
@@ -184,7 +210,15 @@ impl Comparison {
 
 impl Run {
     pub(crate) fn new(machine: Machine, quick: bool) -> Self {
-        Self { format: FORMAT, machine, quick, comparison: None, limited: None, density: None }
+        Self {
+            format: FORMAT,
+            machine,
+            quick,
+            comparison: None,
+            limited: None,
+            density: None,
+            detection: None,
+        }
     }
 
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
@@ -198,6 +232,12 @@ impl Run {
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(self).context("encoding the run")?;
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// How soon deaths are told by one way of learning of them, if it was measured.
+    pub(crate) fn detection(&self, mode: &str) -> Option<&DetectionMode> {
+        let modes = &self.detection.as_ref()?.modes;
+        modes.iter().find(|each| each.mode == mode && each.failure.is_none())
     }
 
     /// The growth exponent of a figure, if it was measured.
@@ -283,6 +323,14 @@ pub(super) mod tests {
             ratio.spread = Spread { median: 0.5, min: 0.4, max: 0.6, variation: 0.1 };
         }
         run.limited = limited.map(|limited| Comparison { cpu_quota: Some(0.2), ..limited });
+        run.detection = Some(Detection {
+            modes: vec![DetectionMode {
+                mode: "events".into(),
+                deaths: 200,
+                latency: Summary { p50: 2_500_000, p99: 9_000_000, ..Summary::default() },
+                ..DetectionMode::default()
+            }],
+        });
         run.density = Some(Density {
             server: "pods-api".into(),
             points: vec![DensityPoint {

@@ -1,7 +1,7 @@
 //! A run as tables for the terminal.
 
 use super::machine::Machine;
-use super::model::{Comparison, Density, Entry, Run, Verdict, WorkloadResult};
+use super::model::{Comparison, Density, Detection, Entry, Run, Verdict, WorkloadResult};
 use super::text::{Table, bytes, micros, quantity, significant};
 use crate::measure::Spread;
 
@@ -16,6 +16,9 @@ pub(crate) fn summary(run: &Run) -> String {
     }
     if let Some(density) = &run.density {
         text.push_str(&grown(density));
+    }
+    if let Some(detection) = &run.detection {
+        text.push_str(&detected(detection));
     }
     text
 }
@@ -93,6 +96,33 @@ fn compared(comparison: &Comparison) -> String {
         text.push_str(&format!("\nnote: system calls were not counted: {reason}\n"));
     }
     text
+}
+
+fn detected(detection: &Detection) -> String {
+    let mut table = Table::new(&["by", "deaths", "p50", "p90", "p99", "max", "missed", "false"]);
+    let mut failures = String::new();
+    for mode in &detection.modes {
+        if let Some(failure) = &mode.failure {
+            failures.push_str(&format!("{} was not measured: {failure}\n", mode.mode));
+            continue;
+        }
+        let time = |nanos: u64| micros(nanos as f64 / 1e3);
+        let latency = &mode.latency;
+        table.row(vec![
+            mode.mode.clone(),
+            mode.deaths.to_string(),
+            time(latency.p50),
+            time(latency.p90),
+            time(latency.p99),
+            time(latency.max),
+            mode.missed.to_string(),
+            mode.false_claims.to_string(),
+        ]);
+        if let Some(claim) = &mode.first_false_claim {
+            failures.push_str(&format!("falsely told: {claim}\n"));
+        }
+    }
+    format!("\nFrom a container's death to the event at a watch\n{table}{failures}")
 }
 
 fn workload_table(workload: &WorkloadResult) -> Table {
@@ -205,6 +235,7 @@ mod tests {
             "quota of 0.2 CPUs",
             "Growth of pods-api",
             "1.00",
+            "2.50 ms",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
