@@ -156,13 +156,14 @@ async fn run(config: &Config) -> Result<(), AppError> {
         store: store.clone(),
     })
     .map_err(start("the kernel thread"))?;
-    let locator = Locator::new(config.cgroup_root.clone(), kernel.view().clone(), store.clone());
+    let locator = Arc::new(Locator::new(config.cgroup_root.clone(), kernel.view().clone(), store.clone()));
 
     let shared = Arc::new(Shared {
         store: store.clone(),
         hub: hub.clone(),
         policy: config.policy.clone(),
-        identify: Arc::new(locator),
+        identify: locator.clone(),
+        locate: locator,
         refusals: Refusals::default(),
         limits: Limits::new(config.rate_limit_scope, config.rate_limit_qps, config.rate_limit_burst),
         counters: RequestCounters::default(),

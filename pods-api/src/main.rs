@@ -31,7 +31,7 @@ enum Command {
     /// Serve the pods of this node on a UNIX socket
     Serve(Box<ServeArgs>),
     #[command(flatten)]
-    Client(cli::Command),
+    Client(Box<cli::Command>),
 }
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     };
     match program.command {
         Command::Serve(args) => serve(*args),
-        Command::Client(command) => cli::run(command, Program::command),
+        Command::Client(command) => cli::run(*command, Program::command),
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The seam between the access room, which asks, and the kernel room, which knows cgroups. No I/O here.
 
-use crate::pod::{ContainerId, Pid, PodUid};
+use crate::pod::{CgroupId, ContainerId, Locate, Located, Pid, Place, PodUid, Snapshot};
 use std::os::fd::BorrowedFd;
+use std::task::Waker;
 
 /// Finds where a process runs. Implemented by the kernel room.
 pub trait Identify: std::fmt::Debug + Send + Sync {
@@ -38,4 +39,24 @@ impl Identify for Nowhere {
     fn identify(&self, _: Pid, _: BorrowedFd<'_>) -> Identity {
         Identity::Unknown
     }
+}
+
+impl Locate for Nowhere {
+    fn process(&self, _: Pid, _: &Snapshot) -> Located {
+        Located::Never("this server does not look at processes".into())
+    }
+
+    fn cgroup(&self, _: CgroupId, _: &Snapshot) -> Located {
+        Located::Never("this server does not look at cgroups".into())
+    }
+
+    fn cgroup_path(&self, _: &str, _: &Snapshot) -> Located {
+        Located::Never("this server does not look at cgroups".into())
+    }
+
+    fn containers(&self, _: &str, _: usize, _: &Snapshot) -> Vec<Place> {
+        Vec::new()
+    }
+
+    fn add_waker(&self, _: &Waker) {}
 }

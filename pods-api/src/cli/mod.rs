@@ -27,7 +27,7 @@ const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
 pub enum Command {
     /// Show pods of this node
     Get(get::Get),
-    /// Find one pod by its UID, name or address
+    /// Find one pod by its UID, name, address, container, process or cgroup
     Lookup(lookup::Lookup),
     /// Tell what the server takes this caller for, and what it may do
     Whoami(whoami::WhoAmI),

@@ -6,6 +6,7 @@ mod counters;
 mod deadlines;
 mod head;
 mod limits;
+mod lookup;
 mod message;
 mod node;
 mod options;

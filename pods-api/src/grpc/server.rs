@@ -10,7 +10,7 @@ use super::status::{Code, Status};
 use super::tower::{Tower, TowerCall};
 use crate::access::{Identify, Peer, Policy};
 use crate::http2::RequestHead;
-use crate::pod::PodStore;
+use crate::pod::{Locate, PodStore};
 use crate::transport::Accept;
 use crate::watch::Hub;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
@@ -32,6 +32,8 @@ pub struct Shared {
     pub policy: Policy,
     /// Where callers run.
     pub identify: Arc<dyn Identify>,
+    /// Where processes, cgroups and containers are.
+    pub locate: Arc<dyn Locate>,
     /// Which callers were refused lately.
     pub refusals: Refusals,
     /// The callers' rate limits.

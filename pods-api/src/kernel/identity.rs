@@ -147,6 +147,9 @@ impl Locate for Locator {
     }
 
     fn cgroup_path(&self, path: &str, pods: &Snapshot) -> Located {
+        // What a shell shows is below the mount.
+        let mount = self.view.report().hierarchy;
+        let path = mount.and_then(|mount| path.strip_prefix(&*mount)).unwrap_or(path);
         let Some(pod) = PodPath::parse(path, &self.root) else {
             return Located::Never(format!("the cgroup path {path:?} names no pod below {}", self.root));
         };

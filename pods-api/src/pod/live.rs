@@ -4,6 +4,7 @@
 //! container runtimes: they are kept by UID and asked again whenever the source's pod changes, so that a status is
 //! always about the newest of both.
 
+use super::container::ContainerRef;
 use super::id::PodUid;
 use super::merge::Base;
 use super::record::Record;
@@ -27,6 +28,11 @@ pub trait LiveStatus: Debug + Send + Sync {
 
     /// Whether the runtime still runs anything of the pod, so that it cannot leave.
     fn is_running(&self) -> bool;
+
+    /// The containers and sandboxes that the runtime has of the pod.
+    fn containers(&self) -> Vec<ContainerRef> {
+        Vec::new()
+    }
 
     /// Whether the runtime has nothing of the pod, so that there is nothing to remember of it either.
     fn is_absent(&self) -> bool;
@@ -135,6 +141,11 @@ impl Live {
         }
     }
 
+    /// The containers and sandboxes that the runtime has of a pod.
+    pub(super) fn containers(&self, uid: &PodUid) -> Vec<ContainerRef> {
+        self.views.get(uid).map(|view| view.containers()).unwrap_or_default()
+    }
+
     fn view(&self, uid: &PodUid) -> Option<&Arc<dyn LiveStatus>> {
         self.views.get(uid).or(self.absent.as_ref())
     }
@@ -177,6 +188,28 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Shows its text as the phase, and what it was given: base, shown before.
+    /// Has a sandbox, and nothing to say of the status.
+    #[derive(Debug)]
+    struct WithSandbox(&'static str);
+
+    impl LiveStatus for WithSandbox {
+        fn status(&self, _: &LiveInputs<'_>) -> Option<Bytes> {
+            None
+        }
+
+        fn is_running(&self) -> bool {
+            true
+        }
+
+        fn is_absent(&self) -> bool {
+            false
+        }
+
+        fn containers(&self) -> Vec<ContainerRef> {
+            vec![ContainerRef { id: self.0.into(), is_sandbox: true }]
+        }
+    }
+
     #[derive(Debug)]
     struct Stub(&'static str, bool);
 
@@ -221,20 +254,22 @@ mod tests {
         writer: Writer<Recorder>,
         events: Recorder,
         readiness: Arc<Readiness>,
+        published: Arc<Published<Snapshot>>,
     }
 
     impl Fixture {
         fn new() -> Self {
             let (events, readiness) = (Recorder::default(), Arc::new(Readiness::new([SourceId::Cri])));
+            let published = Arc::new(Published::new(Arc::default()));
             let writer = Writer::new(
-                Arc::new(Published::new(Arc::default())),
+                published.clone(),
                 readiness.clone(),
                 Arc::new(StoreStats::default()),
                 ByteMeter::default(),
                 Duration::from_secs(60),
                 events.clone(),
             );
-            Self { writer, events, readiness }
+            Self { writer, events, readiness, published }
         }
 
         fn apply(&mut self, update: Update) -> Vec<String> {
@@ -352,6 +387,33 @@ mod tests {
             fixture.source(source, &[]);
         }
         assert_eq!(fixture.source(SourceId::ApiServer, &[]), ["modified a x base=api deletion=1030"]);
+    }
+
+    #[test]
+    fn containers_are_found_as_soon_as_anyone_names_them() {
+        let mut fixture = Fixture::new();
+        let containers = |fixture: &Fixture, prefix: &str| {
+            let pods = fixture.published.load();
+            pods.containers(prefix).map(|(id, pod, _)| format!("{id} {pod}")).collect::<Vec<_>>()
+        };
+        let set =
+            |sketch: PodSketch| Update::Set { source: SourceId::Manifest, pods: vec![sketch.source_pod()] };
+        // CRI-4: the ID comes later than the status.
+        fixture.apply(set(PodSketch::new("a").container_id("")));
+        assert_eq!(containers(&fixture, ""), [] as [&str; 0]);
+        fixture.apply(set(PodSketch::new("a").container_id("containerd://c1")));
+        assert_eq!(containers(&fixture, "c"), ["c1 a"]);
+        // CRI-3: a sandbox is in no status, so that no event tells of it.
+        let live: Arc<dyn LiveStatus> = Arc::new(WithSandbox("s1"));
+        assert_eq!(fixture.apply(Update::Live { pods: vec![("a".into(), live)] }), [] as [&str; 0]);
+        assert_eq!(containers(&fixture, "s"), ["s1 a"]);
+        let live: Arc<dyn LiveStatus> = Arc::new(WithSandbox("s2"));
+        fixture.apply(Update::Live { pods: vec![("a".into(), live)] });
+        assert_eq!(containers(&fixture, ""), ["c1 a", "s2 a"], "the old one is gone");
+        let gone: Arc<dyn LiveStatus> = Arc::new(Stub("", false));
+        fixture.apply(Update::Live { pods: vec![("a".into(), gone)] });
+        assert_eq!(fixture.apply(Update::Set { source: SourceId::Manifest, pods: vec![] }), ["deleted a"]);
+        assert_eq!(containers(&fixture, "c"), ["c1 a"], "findable while the tombstone is");
     }
 
     #[test]

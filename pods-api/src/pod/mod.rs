@@ -3,6 +3,7 @@
 mod cell;
 mod change;
 mod chunk;
+mod container;
 mod id;
 mod index;
 mod live;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use cell::{Loaded, Published};
 pub use change::{Change, ChangeKind};
+pub use container::ContainerRef;
 pub use id::{CgroupId, ContainerId, Namespace, NodeName, Pid, PodName, PodUid, Revision, SandboxId};
 pub use live::{LiveInputs, LiveStatus};
 pub use merge::Base;

@@ -10,6 +10,7 @@
 //! so that GetPod, a ListPods element, the documented watch and the Pod itself are slices that end together, and a
 //! v1alpha1 watch event is a slice of the front followed by the Pod. No answer copies or encodes a pod.
 
+use super::container::{ContainerRef, containers_of};
 use super::id::{Namespace, PodName, PodUid, Revision};
 use super::masked::append_projection;
 use super::selector::Selector;
@@ -103,6 +104,7 @@ pub struct Record {
     name: PodName,
     labels: Labels,
     pod_ips: SmallVec<[IpAddr; 2]>,
+    containers: Box<[ContainerRef]>,
     host_network: bool,
     revision: Revision,
     buffer: Bytes,
@@ -119,6 +121,19 @@ impl Record {
     /// # Errors
     /// When the bytes are no Pod.
     pub fn new(pod: &SourcePod, revision: Revision, meter: &ByteMeter) -> Result<Self, DecodeError> {
+        Self::with_containers(pod, &[], revision, meter)
+    }
+
+    /// As [`Record::new`], with the containers and sandboxes that the runtime has of the pod.
+    ///
+    /// # Errors
+    /// When the bytes are no Pod.
+    pub fn with_containers(
+        pod: &SourcePod,
+        live: &[ContainerRef],
+        revision: Revision,
+        meter: &ByteMeter,
+    ) -> Result<Self, DecodeError> {
         let view = PodView::parse(&pod.pod)?;
         let labels = view.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
         let length = pod.pod.len();
@@ -143,6 +158,7 @@ impl Record {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             labels,
+            containers: containers_of(&view, live),
             pod_ips: view.pod_ips,
             host_network: view.host_network,
             revision,
@@ -182,6 +198,12 @@ impl Record {
     #[must_use]
     pub fn pod_ips(&self) -> &[IpAddr] {
         &self.pod_ips
+    }
+
+    /// The containers and sandboxes that are known to be the pod's, ended ones included.
+    #[must_use]
+    pub fn containers(&self) -> &[ContainerRef] {
+        &self.containers
     }
 
     /// `spec.hostNetwork`: the pod's addresses are the node's.

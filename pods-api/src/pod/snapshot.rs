@@ -1,7 +1,7 @@
 //! The pods of this node at one revision, immutable: what every List, Get, Lookup and initial sync reads.
 
 use super::chunk::{Chunk, append_masked_element};
-use super::id::{Namespace, PodName, Revision};
+use super::id::{ContainerId, Namespace, PodName, PodUid, Revision};
 use super::masked::PerMask;
 use super::record::{MESSAGE_PREFIX_BYTES, Record, put_message_prefix};
 use super::selector::Selector;
@@ -96,6 +96,15 @@ impl Snapshot {
     /// The pods with that address, by UID: more than one on the host's network.
     pub fn by_ip(&self, ip: IpAddr) -> impl Iterator<Item = &Arc<Record>> {
         self.table.by_ip(ip)
+    }
+
+    /// The containers and sandboxes whose ID begins with `prefix`: those of pods that are there in order, then those of
+    /// pods that have left lately. Each with its pod, and whether it is a sandbox.
+    pub fn containers<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a ContainerId, &'a PodUid, bool)> {
+        self.table.by_container(prefix).chain(self.tombstones.by_container(prefix))
     }
 
     /// Every pod in the byte order of its UID (rule E.4.3).

@@ -4,7 +4,7 @@
 //! edits its own table and publishes clones of it.
 
 use super::chunk::Chunk;
-use super::id::{Namespace, PodName, PodUid, UidPrefix};
+use super::id::{ContainerId, Namespace, PodName, PodUid, UidPrefix};
 use super::index::Index;
 use super::record::Record;
 use equivalent::{Comparable, Equivalent};
@@ -92,6 +92,14 @@ impl Table {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.chunks.values().flat_map(|chunk| chunk.records())
+    }
+
+    /// See [`Index::by_container`].
+    pub(super) fn by_container<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a ContainerId, &'a PodUid, bool)> {
+        self.index.by_container(prefix)
     }
 
     pub(super) fn chunks(&self) -> impl Iterator<Item = &Arc<Chunk>> {

@@ -22,6 +22,7 @@ pub struct PodSketch {
     name: String,
     labels: Vec<(String, String)>,
     ips: Vec<String>,
+    container_ids: Vec<String>,
     service_account: String,
     padding: usize,
     generation: u64,
@@ -37,6 +38,7 @@ impl PodSketch {
             name: format!("pod-{uid}"),
             labels: Vec::new(),
             ips: Vec::new(),
+            container_ids: Vec::new(),
             service_account: String::new(),
             padding: 0,
             generation: 0,
@@ -69,6 +71,13 @@ impl PodSketch {
     #[must_use]
     pub fn ip(mut self, ip: &str) -> Self {
         self.ips.push(ip.into());
+        self
+    }
+
+    /// Adds a container's status with that `containerID`; the containers are named `c0`, `c1` and so on.
+    #[must_use]
+    pub fn container_id(mut self, id: &str) -> Self {
+        self.container_ids.push(id.into());
         self
     }
 
@@ -121,6 +130,12 @@ impl PodSketch {
             let mut entry = Vec::new();
             put_length_field(&mut entry, 1, ip.as_bytes());
             put_length_field(&mut status, 12, &entry);
+        }
+        for (number, id) in self.container_ids.iter().enumerate() {
+            let mut container = Vec::new();
+            put_length_field(&mut container, 1, format!("c{number}").as_bytes());
+            put_length_field(&mut container, 8, id.as_bytes());
+            put_length_field(&mut status, 8, &container);
         }
         let mut pod = Vec::new();
         put_length_field(&mut pod, 1, &metadata);

@@ -3,7 +3,7 @@
 //! A log shipper asks for a pod's metadata after the pod is gone (WATCH-8). Bounded in time by the store's
 //! configuration and in number by [`MAX_TOMBSTONES`]: the oldest go first. Only the store's thread edits.
 
-use super::id::{Namespace, PodName, PodUid, Revision};
+use super::id::{ContainerId, Namespace, PodName, PodUid, Revision};
 use super::index::Index;
 use super::record::Record;
 use imbl::{OrdMap, Vector};
@@ -58,6 +58,13 @@ impl Tombstones {
 
     pub(super) fn by_ip(&self, ip: IpAddr) -> impl Iterator<Item = &Tombstone> {
         self.index.by_ip(ip).filter_map(|uid| self.by_uid.get(uid))
+    }
+
+    pub(super) fn by_container<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a ContainerId, &'a PodUid, bool)> {
+        self.index.by_container(prefix)
     }
 
     /// Takes in a pod that has just left.

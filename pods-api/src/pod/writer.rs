@@ -5,6 +5,7 @@
 
 use super::cell::Published;
 use super::change::Change;
+use super::container::ContainerRef;
 use super::id::{PodUid, Revision};
 use super::live::Live;
 use super::merge::{Effects, Sources};
@@ -62,6 +63,8 @@ pub struct Writer<S> {
     tombstones_kept_for: Duration,
     revision: Revision,
     changes: Vec<Arc<Change>>,
+    /// Whether a publication is due although there is no event.
+    is_reindexed: bool,
     delivered: Vec<SourceId>,
     published: Arc<Published<Snapshot>>,
     readiness: Arc<Readiness>,
@@ -89,6 +92,7 @@ impl<S: EventSink> Writer<S> {
             tombstones_kept_for,
             revision: Revision::default(),
             changes: Vec::new(),
+            is_reindexed: false,
             delivered: Vec::new(),
             published,
             readiness,
@@ -125,7 +129,7 @@ impl<S: EventSink> Writer<S> {
             self.apply_effects(effects, now);
         }
         let expired = self.tombstones.expire(now.instant, self.tombstones_kept_for);
-        if expired || !self.changes.is_empty() {
+        if expired || std::mem::take(&mut self.is_reindexed) || !self.changes.is_empty() {
             self.publish(start);
         }
         // After the publication: who sees the server ready must find the pods that made it so.
@@ -173,11 +177,15 @@ impl<S: EventSink> Writer<S> {
     }
 
     fn upsert(&mut self, pod: &SourcePod, now: Now) {
-        if self.table.get(pod.uid.as_str()).is_some_and(|old| old.pod_bytes() == pod.pod) {
+        let containers = self.live.containers(&pod.uid);
+        if let Some(old) = self.table.get(pod.uid.as_str()).filter(|old| old.pod_bytes() == pod.pod) {
+            if containers.iter().any(|container| !old.containers().contains(container)) {
+                self.reindex(pod, &containers, old.revision());
+            }
             return;
         }
         let revision = Revision(self.revision.0 + 1);
-        let record = match Record::new(pod, revision, &self.meter) {
+        let record = match Record::with_containers(pod, &containers, revision, &self.meter) {
             Ok(record) => Arc::new(record),
             Err(error) => {
                 self.stats.count_rejected();
@@ -193,6 +201,15 @@ impl<S: EventSink> Writer<S> {
             None => Change::added(record, now.unix_seconds),
         };
         self.note(change);
+    }
+
+    /// The runtime has more of a pod than its status shows, such as a new sandbox: found by it from now on. That is no
+    /// event.
+    fn reindex(&mut self, pod: &SourcePod, containers: &[ContainerRef], revision: Revision) {
+        if let Ok(record) = Record::with_containers(pod, containers, revision, &self.meter) {
+            self.table.insert(&Arc::new(record));
+            self.is_reindexed = true;
+        }
     }
 
     fn delete(&mut self, uid: &PodUid, now: Now) {

@@ -12,7 +12,7 @@ use super::hints::RuntimeHints;
 use super::status::{
     Field, NodeFacts, RuntimePod, StatusInputs, derive, divergence, names_unknown_container,
 };
-use crate::pod::{Base, LiveInputs, LiveStatus};
+use crate::pod::{Base, ContainerRef, LiveInputs, LiveStatus};
 use crate::wire::varint::Fields;
 
 /// Field 3 of Pod.
@@ -103,6 +103,14 @@ impl LiveStatus for LivePod {
 
     fn is_running(&self) -> bool {
         self.runtime.is_running()
+    }
+
+    fn containers(&self) -> Vec<ContainerRef> {
+        let sandboxes = self.runtime.sandboxes().iter();
+        let sandboxes = sandboxes.map(|it| ContainerRef { id: it.id.as_str().into(), is_sandbox: true });
+        let containers = self.runtime.containers().iter();
+        let containers = containers.map(|it| ContainerRef { id: it.id.clone(), is_sandbox: false });
+        sandboxes.chain(containers).collect()
     }
 
     fn is_absent(&self) -> bool {

@@ -34,6 +34,6 @@ pub use splice::PodEdit;
 pub use text::TextError;
 pub use tree::{Entry, Node, Value};
 pub use varint::DecodeError;
-pub use view::PodView;
+pub use view::{PodView, without_scheme};
 pub use yaml::parse_yaml;
 pub use yaml_text::{json_to_yaml, pod_to_yaml};

@@ -24,6 +24,13 @@ pub(crate) mod number {
     pub(crate) const STATUS_PHASE: u32 = 1;
     pub(crate) const STATUS_POD_IP: u32 = 6;
     pub(crate) const STATUS_POD_IPS: u32 = 12;
+    /// `containerStatuses`, `initContainerStatuses` and `ephemeralContainerStatuses`.
+    pub(crate) const STATUS_CONTAINERS: [u32; 3] = [8, 10, 13];
+    pub(crate) const CONTAINER_STATE: u32 = 2;
+    pub(crate) const CONTAINER_LAST_STATE: u32 = 3;
+    pub(crate) const CONTAINER_ID: u32 = 8;
+    pub(crate) const STATE_TERMINATED: u32 = 3;
+    pub(crate) const TERMINATED_CONTAINER_ID: u32 = 7;
 }
 
 /// What one pod says about itself, borrowed from its bytes. Text that is not UTF-8 is read leniently (rule E.9.8).
@@ -88,6 +95,20 @@ impl<'a> PodView<'a> {
             .filter_map(|field| read_entry(field.bytes()?).ok())
     }
 
+    /// The IDs of the containers that the status names, ended ones included, without the runtime's scheme. Read on
+    /// demand; what cannot be read is skipped. An ID may come more than once.
+    pub fn container_ids(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let statuses = fields(self.status).filter(|(number, _)| number::STATUS_CONTAINERS.contains(number));
+        let ids = statuses.flat_map(|(_, status)| {
+            fields(status).flat_map(|(number, bytes)| {
+                let own = (number == number::CONTAINER_ID).then_some(bytes);
+                let is_state = matches!(number, number::CONTAINER_STATE | number::CONTAINER_LAST_STATE);
+                own.into_iter().chain(is_state.then(|| ended_container(bytes)).flatten())
+            })
+        });
+        ids.filter_map(|id| std::str::from_utf8(id).ok()).map(without_scheme)
+    }
+
     fn read_metadata(&mut self, metadata: &'a [u8]) -> Result<(), DecodeError> {
         self.metadata = metadata;
         for field in Fields::new(metadata) {
@@ -141,6 +162,23 @@ impl<'a> PodView<'a> {
         }
         Ok(())
     }
+}
+
+/// The fields of a message that hold bytes, as far as it can be read.
+fn fields(message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+    Fields::new(message).map_while(Result::ok).filter_map(|field| Some((field.number, field.bytes()?)))
+}
+
+/// `terminated.containerID` of a ContainerState.
+fn ended_container(state: &[u8]) -> Option<&[u8]> {
+    let (_, terminated) = fields(state).find(|(number, _)| *number == number::STATE_TERMINATED)?;
+    fields(terminated).find(|(number, _)| *number == number::TERMINATED_CONTAINER_ID).map(|(_, id)| id)
+}
+
+/// A container's ID without what a pod's status writes before it: `containerd://`, `cri-o://`.
+#[must_use]
+pub fn without_scheme(id: &str) -> &str {
+    id.split_once("://").map_or(id, |(_, id)| id)
 }
 
 /// Reads a map<string, string> entry; a missing key or value is empty.
@@ -197,6 +235,20 @@ mod tests {
         assert_eq!(view.annotation("c"), None);
         assert_eq!(view.annotations().count(), 2);
         assert_eq!(view.spec, b"\x52\x01n\x58\x01");
+    }
+
+    #[test]
+    fn containers_of_every_kind_and_state_are_named() {
+        let json = br#"{"status": {
+            "containerStatuses": [{"name": "a", "containerID": "containerd://a1",
+                "state": {"running": {}}, "lastState": {"terminated": {"containerID": "containerd://a0"}}}],
+            "initContainerStatuses": [{"name": "i", "containerID": "cri-o://i0",
+                "state": {"terminated": {"containerID": "cri-o://i0"}}}],
+            "ephemeralContainerStatuses": [{"name": "e", "containerID": "e0"}, {"name": "waits"}]}}"#;
+        let bytes = encode_pod(&parse_json(json).unwrap()).unwrap();
+        let mut ids: Vec<_> = PodView::parse(&bytes).unwrap().container_ids().collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["a0", "a1", "e0", "i0", "i0"]);
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Client {
             hub,
             policy: Policy::for_root_and(rustix::process::geteuid().as_raw()),
             identify: Arc::new(Nowhere),
+            locate: Arc::new(Nowhere),
             refusals: Refusals::default(),
             limits: Limits::new(Scope::Server, unlimited, unlimited),
             counters: RequestCounters::default(),
