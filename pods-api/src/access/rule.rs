@@ -117,12 +117,15 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What the profile `no-env` hides: the environment of every kind of container. Names go with the values, and
-/// references to Secrets too.
+/// What the profile `no-env` hides: the environment of every kind of container, and where it is found again: the
+/// manifest that `kubectl apply` leaves in an annotation, and the record of who set which field.
+const ENVIRONMENT: &str = "spec.containers.env,spec.containers.envFrom,\
+    spec.initContainers.env,spec.initContainers.envFrom,\
+    spec.ephemeralContainers.env,spec.ephemeralContainers.envFrom,\
+    metadata.annotations.`kubectl.kubernetes.io/last-applied-configuration`,metadata.managedFields";
+
 fn environment() -> Mask {
-    let kinds = ["containers", "initContainers", "ephemeralContainers"];
-    let paths: Vec<_> = kinds.iter().map(|kind| format!("spec.{kind}.env,spec.{kind}.envFrom")).collect();
-    Mask::parse(&paths.join(",")).expect("these are fields of a Pod")
+    Mask::parse(ENVIRONMENT).expect("these are fields of a Pod")
 }
 
 fn subject(text: &str) -> Result<Subject, String> {
@@ -240,7 +243,11 @@ mod tests {
                 assert!(ceiling.contains(&format!("spec.{kind}.{shown}")), "{kind}.{shown}");
             }
         }
-        for shown in ["metadata", "status", "spec.volumes", "spec.nodeName"] {
+        let applied = "metadata.annotations.`kubectl.kubernetes.io/last-applied-configuration`";
+        for hidden in [applied, "metadata.managedFields"] {
+            assert!(!ceiling.contains(hidden), "{hidden}");
+        }
+        for shown in ["metadata.uid", "metadata.annotations.`x`", "status", "spec.volumes", "spec.nodeName"] {
             assert!(ceiling.contains(shown), "{shown}");
         }
         // Both orders of the two options mean the same.

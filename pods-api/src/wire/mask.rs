@@ -42,6 +42,8 @@ pub(crate) enum Pick {
     Fields(Picks),
     /// Some entries of a map.
     Keys(BTreeSet<Box<str>>),
+    /// All entries of a map but these, at least one. Not written by clients: what a policy leaves.
+    AllBut(BTreeSet<Box<str>>),
 }
 
 /// Selected fields of one message by number.
@@ -207,8 +209,12 @@ fn unite(tree: &mut Picks, number: u32, pick: &Pick) {
             (Pick::Keys(known), Pick::Keys(new)) => known.extend(new.iter().cloned()),
             (known, Pick::Whole) => *known = Pick::Whole,
             (Pick::Whole, _) => {}
-            (Pick::Fields(_), Pick::Keys(_)) | (Pick::Keys(_), Pick::Fields(_)) => {
-                unreachable!("a field is either a map or holds messages")
+            (Pick::AllBut(hidden), Pick::Keys(shown)) => *known.get_mut() = all_but(&*hidden - shown),
+            (Pick::Keys(shown), Pick::AllBut(hidden)) => *known.get_mut() = all_but(hidden - shown),
+            (Pick::AllBut(one), Pick::AllBut(other)) => *known.get_mut() = all_but(&*one & other),
+            (Pick::Fields(_), Pick::Keys(_) | Pick::AllBut(_))
+            | (Pick::Keys(_) | Pick::AllBut(_), Pick::Fields(_)) => {
+                unreachable!("{MAP_OR_MESSAGES}")
             }
         },
     }
@@ -222,11 +228,21 @@ fn intersect(a: &Picks, b: &Picks) -> Picks {
                 (Pick::Whole, pick) | (pick, Pick::Whole) => pick.clone(),
                 (Pick::Fields(a), Pick::Fields(b)) => Pick::Fields(intersect(a, b)),
                 (Pick::Keys(a), Pick::Keys(b)) => Pick::Keys(a & b),
-                _ => unreachable!("a field is either a map or holds messages"),
+                (Pick::Keys(shown), Pick::AllBut(hidden)) | (Pick::AllBut(hidden), Pick::Keys(shown)) => {
+                    Pick::Keys(shown - hidden)
+                }
+                (Pick::AllBut(a), Pick::AllBut(b)) => Pick::AllBut(a | b),
+                _ => unreachable!("{MAP_OR_MESSAGES}"),
             };
             (!pick.is_empty()).then_some((number, pick))
         })
         .collect()
+}
+
+const MAP_OR_MESSAGES: &str = "a field is either a map or holds messages";
+
+fn all_but(hidden: BTreeSet<Box<str>>) -> Pick {
+    if hidden.is_empty() { Pick::Whole } else { Pick::AllBut(hidden) }
 }
 
 fn every_field(message: &Message) -> Picks {
@@ -247,9 +263,12 @@ fn subtract(tree: Picks, other: &Picks, message: &Message) -> Picks {
                     Pick::Fields(subtract(every_field(message), taken, message))
                 }
                 (Pick::Keys(keys), Pick::Keys(taken), _) => Pick::Keys(&keys - taken),
-                // "All entries but these" has no form, and hiding too much is the safe side.
-                (Pick::Whole, Pick::Keys(_), _) => return None,
-                _ => unreachable!("a field is either a map or holds messages"),
+                (Pick::Keys(keys), Pick::AllBut(left), _) => Pick::Keys(&keys & left),
+                (Pick::AllBut(hidden), Pick::Keys(taken), _) => Pick::AllBut(&hidden | taken),
+                (Pick::AllBut(hidden), Pick::AllBut(left), _) => Pick::Keys(left - &hidden),
+                (Pick::Whole, Pick::Keys(taken), _) => Pick::AllBut(taken.clone()),
+                (Pick::Whole, Pick::AllBut(left), _) => Pick::Keys(left.clone()),
+                _ => unreachable!("{MAP_OR_MESSAGES}"),
             };
             (!pick.is_empty()).then_some((number, pick))
         })
@@ -262,6 +281,7 @@ impl Pick {
             Self::Whole => false,
             Self::Fields(fields) => fields.is_empty(),
             Self::Keys(keys) => keys.is_empty(),
+            Self::AllBut(_) => false,
         }
     }
 }
@@ -273,7 +293,8 @@ fn contains(tree: &Picks, steps: &[Step]) -> bool {
         (Some(Pick::Whole), _) => true,
         (Some(Pick::Fields(below)), rest) => contains(below, rest),
         (Some(Pick::Keys(keys)), [Step::Key(key), ..]) => keys.contains(key),
-        (Some(Pick::Keys(_)), _) => false,
+        (Some(Pick::AllBut(hidden)), [Step::Key(key), ..]) => !hidden.contains(key),
+        (Some(Pick::Keys(_) | Pick::AllBut(_)), _) => false,
     }
 }
 
@@ -291,6 +312,10 @@ fn write_paths(out: &mut String, prefix: &str, tree: &Picks, message: &Message) 
         match (pick, field.message()) {
             (Pick::Whole, _) => write_path(&path),
             (Pick::Keys(keys), _) => keys.iter().for_each(|key| write_path(&format!("{path}.`{key}`"))),
+            (Pick::AllBut(hidden), _) => {
+                let hidden: String = hidden.iter().map(|key| format!("!`{key}`")).collect();
+                write_path(&format!("{path}.{hidden}"));
+            }
             // JSON does not name inlined messages, so neither do canonical paths through them (rule F.2.2).
             (Pick::Fields(below), Some(inlined)) if field.is_inlined => {
                 write_paths(out, prefix, below, inlined);
@@ -395,12 +420,40 @@ mod tests {
         assert_eq!(rest.union(&env).intersection(&env), env);
         assert_eq!(mask("status").difference(&mask("metadata")), mask("status"));
         assert_eq!(mask("status").difference(&mask("status")).to_string(), "");
-        assert_eq!(mask("metadata.labels").difference(&mask("metadata.labels.`a`")).to_string(), "");
         assert_eq!(
             mask("metadata.labels.`a`,metadata.labels.`b`").difference(&mask("metadata.labels.`a`")),
             mask("metadata.labels.`b`")
         );
         assert_eq!(Mask::All.difference(&Mask::All).to_string(), "");
+    }
+
+    #[test]
+    fn entries_of_a_map_are_taken_away_by_key() {
+        let all = mask("metadata.labels,spec.nodeName");
+        let (a, ab, b) = (
+            mask("metadata.labels.`a`"),
+            mask("metadata.labels.`a`,metadata.labels.`b`"),
+            mask("metadata.labels.`b`"),
+        );
+        let rest = all.difference(&a);
+        assert_eq!(rest.to_string(), "metadata.labels.!`a`,spec.nodeName");
+        assert!(rest.contains("metadata.labels.`b`") && rest.contains("spec.nodeName"));
+        assert!(!rest.contains("metadata.labels.`a`") && !rest.contains("metadata.labels"));
+        assert_eq!(rest.union(&a), all);
+        assert_eq!(rest.union(&b), rest);
+        assert_eq!(b.union(&rest), rest);
+        assert_eq!(rest.union(&all), all);
+        assert_eq!(rest.intersection(&ab), b);
+        assert_eq!(ab.intersection(&rest), b);
+        assert_eq!(rest.intersection(&a).to_string(), "");
+        assert_eq!(all.difference(&rest), a);
+        assert_eq!(ab.difference(&rest), a);
+        assert_eq!(rest.difference(&b), all.difference(&ab));
+        assert_eq!(rest.difference(&all.difference(&ab)), b);
+        assert_eq!(rest.intersection(&all.difference(&b)), all.difference(&ab));
+        assert_eq!(rest.union(&all.difference(&b)), all);
+        assert_eq!(rest.union(&all.difference(&ab)), rest);
+        assert_ne!(rest, all);
     }
 
     #[test]

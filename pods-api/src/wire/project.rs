@@ -24,6 +24,8 @@ enum Action {
     },
     /// Copy the map entry if its key is in the set of that index.
     CopyKeys(u16),
+    /// Copy the map entry unless its key is in that set.
+    CopyAllBut(u16),
 }
 
 /// A mask compiled for walking: for each message of which a part is selected, what to do by field number.
@@ -57,14 +59,17 @@ impl Tables {
                     keeps_empty: field.cardinality == Cardinality::Many,
                 },
                 (Pick::Fields(_), None) => unreachable!("only messages have fields"),
-                (Pick::Keys(keys), _) => {
-                    self.key_sets.push(keys.iter().map(|key| key.as_bytes().into()).collect());
-                    Action::CopyKeys(index_16(self.key_sets.len() - 1))
-                }
+                (Pick::Keys(keys), _) => Action::CopyKeys(self.add_keys(keys)),
+                (Pick::AllBut(hidden), _) => Action::CopyAllBut(self.add_keys(hidden)),
             };
         }
         self.messages[index] = actions.into();
         index_16(index)
+    }
+
+    fn add_keys(&mut self, keys: &BTreeSet<Box<str>>) -> u16 {
+        self.key_sets.push(keys.iter().map(|key| key.as_bytes().into()).collect());
+        index_16(self.key_sets.len() - 1)
     }
 
     /// See [`super::Mask::project`].
@@ -100,6 +105,12 @@ impl Tables {
                 Action::CopyKeys(set) => {
                     let Some(entry) = field.bytes() else { continue };
                     if self.key_sets[usize::from(set)].contains(entry_key(entry)?) {
+                        copy.extend(start..fields.offset(), out);
+                    }
+                }
+                Action::CopyAllBut(set) => {
+                    let Some(entry) = field.bytes() else { continue };
+                    if !self.key_sets[usize::from(set)].contains(entry_key(entry)?) {
                         copy.extend(start..fields.offset(), out);
                     }
                 }
@@ -217,6 +228,15 @@ mod tests {
             json!({})
         );
         assert_eq!(project("metadata", b""), b"");
+    }
+
+    #[test]
+    fn hidden_entries_of_a_map_are_left_out() {
+        let mask = Mask::parse("metadata").unwrap().difference(&Mask::parse("metadata.labels.`b`").unwrap());
+        let mut out = Vec::new();
+        mask.project(&encode(&pod()), &mut out).unwrap();
+        let expected = json!({"metadata": {"name": "web", "labels": {"app.kubernetes.io/name": "web"}}});
+        assert_eq!(out, encode(&expected));
     }
 
     // PROTO-1

@@ -10,7 +10,7 @@ fn manifest(uid: &str, namespace: &str, secret: &str, note: &str) -> String {
     serde_json::json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "namespace": namespace, "uid": uid, "labels": {"app": "web", "tier": "front"},
-            "annotations": {"note": note}},
+            "annotations": {"note": note, "kubectl.kubernetes.io/last-applied-configuration": secret}},
         "spec": {
             "initContainers": [{"name": "init", "image": "registry.example/init:1",
                 "env": [{"name": "INIT", "value": secret}]}],
