@@ -215,14 +215,22 @@ impl<'a> ProcLine<'a> {
 }
 
 /// Whether pods lie, or may come to lie, below a path that names none itself: it holds a `kubepods` of either form, below
-/// the root.
+/// the root, or is the way to a root that was given.
 pub(super) fn leads_to_pods(path: &str, root: &CgroupRoot) -> bool {
-    let mut parts = components(path);
     let is_pods = |part: &str| {
         part == PODS
             || part.strip_suffix(".slice").is_some_and(|name| name.split('-').any(|part| part == PODS))
     };
-    root.0.iter().all(|wanted| parts.next() == Some(wanted)) && (root.is_pods() || parts.any(is_pods))
+    let mut parts = components(path);
+    for wanted in &root.0 {
+        match parts.next() {
+            Some(part) if part == wanted => {}
+            other => return other.is_none(),
+        }
+    }
+    let mut below = parts.peekable();
+    let is_root = !root.is_whole() && below.peek().is_none();
+    is_root || root.is_pods() || below.any(is_pods)
 }
 
 fn components(path: &str) -> impl Iterator<Item = &str> {

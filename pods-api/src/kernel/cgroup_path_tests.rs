@@ -172,10 +172,16 @@ fn directories_above_pods_are_told_from_others() {
     ] {
         assert!(leads(path, "/"), "{path}");
     }
-    for path in ["", "/system.slice", "/kubepods2", "/xkubepods.slice"] {
+    for path in ["/system.slice", "/kubepods2", "/xkubepods.slice"] {
         assert!(!leads(path, "/"), "{path}");
     }
-    assert!(leads("/n/kubepods", "/n") && !leads("/kubepods", "/n") && !leads("/kubepods/n", "/kubepods/n"));
+    // The way to the root, the root, and what is a pod's parent below it.
+    for path in ["/a", "/a/n", "/a/n/kubepods"] {
+        assert!(leads(path, "/a/n"), "{path}");
+    }
+    for path in ["/kubepods", "/a/kubepods", "/a/n/other"] {
+        assert!(!leads(path, "/a/n"), "{path}");
+    }
     assert!(leads("/kubepods", "/kubepods") && leads("/kubepods/burstable", "/kubepods"));
 }
 
