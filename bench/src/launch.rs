@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -18,6 +19,9 @@ pub(crate) struct Options {
     /// CPU to run on.
     #[arg(long)]
     cpu: Option<usize>,
+    /// Cgroup to run in, as a directory.
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
     /// Process to end with.
     #[arg(long)]
     parent: i32,
@@ -38,17 +42,29 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(cpu) = options.cpu {
         pin(cpu)?;
     }
+    if let Some(cgroup) = &options.cgroup {
+        let processes = cgroup.join("cgroup.procs");
+        std::fs::write(&processes, "0").with_context(|| format!("writing {}", processes.display()))?;
+    }
     let (program, arguments) = options.command.split_first().context("no program")?;
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("running {}", program.display()))
 }
 
 /// A command that runs `program` through `pods-bench launch`.
-pub(crate) fn command(program: &std::path::Path, cpu: Option<usize>) -> anyhow::Result<Command> {
+pub(crate) fn command(program: &Path, cpu: Option<usize>) -> anyhow::Result<Command> {
+    inside(program, cpu, None)
+}
+
+/// The same, in a cgroup.
+pub(crate) fn inside(program: &Path, cpu: Option<usize>, cgroup: Option<&Path>) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("finding the bench's own program")?);
     command.arg("launch").arg("--parent").arg(std::process::id().to_string());
     if let Some(cpu) = cpu {
         command.arg("--cpu").arg(cpu.to_string());
+    }
+    if let Some(cgroup) = cgroup {
+        command.arg("--cgroup").arg(cgroup);
     }
     command.arg("--").arg(program);
     Ok(command)

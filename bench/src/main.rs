@@ -1,7 +1,7 @@
 //! `pods-bench`: loads any server of `/v1alpha1.Pods` and says what it costs.
 //!
 //! `client` and `floor` are protocols without I/O, `load` drives them over sockets, `servers` are what pods-api is
-//! compared with, `measure` reads latencies and costs, `compare`, `density` and `detect` are whole experiments on servers
+//! compared with, `measure` reads latencies and costs, `compare`, `density`, `detect` and `kernel` are whole experiments on servers
 //! they start themselves, `report` keeps and shows results, `commands` is the command line.
 
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@ mod density;
 mod detect;
 mod floor;
 mod generate;
+mod kernel;
 mod launch;
 mod load;
 mod measure;

@@ -1,4 +1,5 @@
-//! The commands that start servers themselves, and the one that reports: compare, density, detect, report.
+//! The commands that start servers themselves, and the one that reports: compare, density, detect,
+//! kernel, report.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::compare::{ComparePlan, Program, Scale, compare as run_comparison};
 use crate::density::{DensityPlan, density as run_density};
 use crate::detect::{DetectPlan, Mode, detect as run_detection};
+use crate::kernel::{KernelPlan, kernel as run_kernel};
 use crate::report::text::{print, print_json};
 use crate::report::{self, Budgets, Machine, Run, StealClock};
 
@@ -89,6 +91,19 @@ pub(super) struct DetectOptions {
     deaths: Option<usize>,
 }
 
+/// Options of `kernel`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct KernelOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// Interleaved rounds.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Connections of each measurement.
+    #[arg(long, default_value_t = 1_000)]
+    connections: u64,
+}
+
 /// Options of `report`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ReportOptions {
@@ -151,6 +166,20 @@ pub(super) fn detect(options: &DetectOptions) -> anyhow::Result<ExitCode> {
     let plan = DetectPlan { ours, ours_arguments: options.run.ours_arguments.clone(), modes, deaths };
     options.run.measure(|run, interrupted| {
         run.detection = Some(run_detection(&plan, interrupted)?);
+        Ok(())
+    })
+}
+
+pub(super) fn kernel(options: &KernelOptions) -> anyhow::Result<ExitCode> {
+    let plan = KernelPlan {
+        ours: options.run.ours()?.context("--ours is needed: only pods-api is asked for this")?,
+        ours_arguments: options.run.ours_arguments.clone(),
+        rounds: options.rounds.max(1),
+        connections: options.connections,
+        seconds: if options.run.quick { 1.0 } else { 3.0 },
+    };
+    options.run.measure(|run, interrupted| {
+        run.kernel = Some(run_kernel(&plan, interrupted)?);
         Ok(())
     })
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::report::text::print;
 use crate::{launch, servers};
 
 /// Load generator, comparison servers and reports for servers of the Kubelet Pods API.
@@ -34,12 +35,16 @@ enum Command {
     Burst(single::BurstOptions),
     /// Open many watches at once and measure their first sync.
     Sync(single::SyncOptions),
+    /// Make connections one after the other, each for one GetPod.
+    Connect(single::ConnectOptions),
     /// Measure how a server grows with the number and size of its pods.
     Density(experiments::DensityOptions),
     /// Compare servers in interleaved runs.
     Compare(experiments::CompareOptions),
     /// Kill containers of a real containerd and measure when a watch tells; as root.
     Detect(experiments::DetectOptions),
+    /// Measure what it costs to know who connects, and what the eBPF programs cost; as root.
+    Kernel(experiments::KernelOptions),
     /// Show, compare and check kept results.
     Report(experiments::ReportOptions),
     /// Run a comparison server.
@@ -47,6 +52,13 @@ enum Command {
     /// Run a program that ends with its parent, on one CPU.
     #[command(hide = true)]
     Launch(launch::Options),
+    /// Start processes, one after the other, and print how many.
+    #[command(hide = true)]
+    Spawn {
+        /// For how long.
+        #[arg(long)]
+        seconds: f64,
+    },
 }
 
 /// Runs the command; its exit code is 1 when a budget is missed.
@@ -59,11 +71,17 @@ pub(crate) fn run(line: CommandLine) -> anyhow::Result<ExitCode> {
         Command::Fanout(options) => single::fanout(&options),
         Command::Burst(options) => single::burst(&options),
         Command::Sync(options) => single::sync(&options),
+        Command::Connect(options) => single::connect(&options),
         Command::Density(options) => experiments::density(&options),
         Command::Compare(options) => experiments::compare(&options),
         Command::Detect(options) => experiments::detect(&options),
+        Command::Kernel(options) => experiments::kernel(&options),
         Command::Report(options) => experiments::report(&options),
         Command::Serve(options) => servers::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Launch(options) => launch::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Spawn { seconds } => {
+            print(&format!("{}\n", crate::kernel::spawn(seconds)?));
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

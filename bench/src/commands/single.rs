@@ -1,8 +1,9 @@
-//! The commands that load one running server: get, list, watch, fanout, burst, sync.
+//! The commands that load one running server: get, list, watch, fanout, burst, sync, connect.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use serde::Serialize;
 
 use super::target::{ChangeOptions, TargetOptions};
@@ -103,6 +104,16 @@ pub(super) struct SyncOptions {
     target: TargetOptions,
     #[command(flatten)]
     watches: WatchCount,
+}
+
+/// Options of `connect`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ConnectOptions {
+    #[command(flatten)]
+    target: TargetOptions,
+    /// Connections to make.
+    #[arg(long, default_value_t = 1_000)]
+    connections: u64,
 }
 
 pub(super) fn get(options: &RequestOptions) -> anyhow::Result<ExitCode> {
@@ -258,6 +269,18 @@ fn sync_rows(table: &mut Table, outcome: &SyncOutcome) {
         table.pair("server memory", format!("{} MB resident", memory.resident / 1_000_000));
     }
     cost_rows(table, outcome.server.as_ref(), &outcome.client, outcome.pods, "pod");
+}
+
+pub(super) fn connect(options: &ConnectOptions) -> anyhow::Result<ExitCode> {
+    let target = options.target.target()?;
+    let pods = load::list_pods(&target)?;
+    let uid = load::uid_of(pods.first().context("the server has no pod to get")?)?;
+    let outcome = load::connect(&target, &Call::get(&uid), options.connections)?;
+    show(&options.target, &outcome, |table| {
+        table.pair("connections", quantity(outcome.connections as f64));
+        table.latency("to the answer", &outcome.latency);
+        cost_rows(table, outcome.server.as_ref(), &outcome.client, outcome.connections, "connection");
+    })
 }
 
 /// Prints an outcome, as JSON or as a table.

@@ -67,6 +67,11 @@ impl Program {
         }
     }
 
+    /// The same program under another name, so that two of them can run side by side.
+    pub(crate) fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

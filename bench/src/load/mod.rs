@@ -7,6 +7,7 @@
 mod after_event;
 mod changes;
 mod channels;
+mod connect;
 mod discover;
 mod fanout;
 mod requests;
@@ -19,6 +20,7 @@ mod tests;
 pub(crate) use after_event::list_after_event;
 pub(crate) use changes::{ChangeFormat, Changes, fresh_sequence};
 pub(crate) use channels::{Channels, Protocol, Target};
+pub(crate) use connect::{ConnectOutcome, connect};
 pub(crate) use discover::{list_pods, uid_of};
 pub(crate) use fanout::{FanoutOutcome, FanoutPlan, fan_out};
 pub(crate) use requests::{Pace, RequestOutcome, RequestPlan, request};

@@ -231,3 +231,16 @@ fn stalled_server_is_charged_for_requests_it_kept_from_being_sent() {
     let spread = outcome.latency.max - outcome.latency.curve[0].1;
     assert!(spread > 150_000_000, "the first request has waited 190 ms longer than the last: {spread} ns");
 }
+
+#[test]
+fn each_connection_is_answered_once() {
+    for kind in [Kind::Floor, Kind::Tonic] {
+        let server = start(kind);
+        let uid = uid_of(&list_pods(&server.target).unwrap()[0]).unwrap();
+        let outcome = connect(&server.target, &Call::get(&uid), 20).unwrap();
+        assert_eq!((outcome.connections, outcome.latency.count), (20, 20), "{kind:?}");
+        assert!(outcome.server.unwrap().cpu_nanos > 0);
+        // What the floor answers then is nobody's business.
+        assert!(kind == Kind::Floor || connect(&server.target, &Call::get("unknown"), 1).is_err());
+    }
+}

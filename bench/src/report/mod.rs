@@ -14,7 +14,7 @@ pub(crate) use budgets::{Budgets, Outcome};
 pub(crate) use html::page;
 pub(crate) use machine::{Machine, StealClock};
 pub(crate) use model::{
-    Comparison, Contender, Density, DensityPoint, DensitySeries, Detection, DetectionMode, Entry, Ratio, Run,
-    Sample, Verdict, WorkloadResult,
+    Comparison, Contender, Density, DensityPoint, DensitySeries, Detection, DetectionMode, Entry, ExecCost,
+    KernelCosts, PeerCost, Ratio, Run, Sample, Verdict, WorkloadResult,
 };
 pub(crate) use tables::summary;

@@ -24,6 +24,8 @@ pub(crate) struct Run {
     pub(crate) density: Option<Density>,
     #[serde(default)]
     pub(crate) detection: Option<Detection>,
+    #[serde(default)]
+    pub(crate) kernel: Option<KernelCosts>,
 }
 
 /// Servers side by side.
@@ -177,6 +179,41 @@ pub(crate) struct DetectionMode {
     pub(crate) failure: Option<String>,
 }
 
+/// What the kernel side costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KernelCosts {
+    pub(crate) peers: Vec<PeerCost>,
+    pub(crate) execs: Vec<ExecCost>,
+}
+
+/// A connection with one GetPod, where the server asks who connects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PeerCost {
+    /// "table", eBPF's of processes, or "proc".
+    pub(crate) way: String,
+    /// "host" or "pod": where the client runs.
+    pub(crate) client: String,
+    /// Server CPU per connection in microseconds, one per round.
+    pub(crate) samples: Vec<f64>,
+    pub(crate) cpu_micros: Option<Spread>,
+}
+
+/// Processes that start and end as fast as one process can make them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ExecCost {
+    /// "host" or "pod": where they run.
+    pub(crate) place: String,
+    pub(crate) processes_per_second: f64,
+    /// Runs of eBPF programs per process.
+    pub(crate) program_runs: f64,
+    /// Time in eBPF programs per process, in microseconds.
+    pub(crate) program_micros: f64,
+    /// Of one core.
+    pub(crate) program_share: f64,
+    /// The server's own CPU meanwhile, of one core.
+    pub(crate) server_share: f64,
+}
+
 impl Entry {
     pub(crate) fn new(contender: &str) -> Self {
         Self {
@@ -218,6 +255,7 @@ impl Run {
             limited: None,
             density: None,
             detection: None,
+            kernel: None,
         }
     }
 
@@ -329,6 +367,19 @@ pub(super) mod tests {
                 deaths: 200,
                 latency: Summary { p50: 2_500_000, p99: 9_000_000, ..Summary::default() },
                 ..DetectionMode::default()
+            }],
+        });
+        run.kernel = Some(KernelCosts {
+            peers: vec![PeerCost {
+                way: "table".into(),
+                client: "pod".into(),
+                samples: vec![70.0],
+                cpu_micros: Some(Spread { median: 70.0, ..spread }),
+            }],
+            execs: vec![ExecCost {
+                place: "pod".into(),
+                processes_per_second: 1_234.0,
+                ..ExecCost::default()
             }],
         });
         run.density = Some(Density {

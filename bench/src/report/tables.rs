@@ -1,7 +1,7 @@
 //! A run as tables for the terminal.
 
 use super::machine::Machine;
-use super::model::{Comparison, Density, Detection, Entry, Run, Verdict, WorkloadResult};
+use super::model::{Comparison, Density, Detection, Entry, KernelCosts, Run, Verdict, WorkloadResult};
 use super::text::{Table, bytes, micros, quantity, significant};
 use crate::measure::Spread;
 
@@ -19,6 +19,9 @@ pub(crate) fn summary(run: &Run) -> String {
     }
     if let Some(detection) = &run.detection {
         text.push_str(&detected(detection));
+    }
+    if let Some(kernel) = &run.kernel {
+        text.push_str(&kernel_side(kernel));
     }
     text
 }
@@ -123,6 +126,31 @@ fn detected(detection: &Detection) -> String {
         }
     }
     format!("\nFrom a container's death to the event at a watch\n{table}{failures}")
+}
+
+fn kernel_side(kernel: &KernelCosts) -> String {
+    let mut peers = Table::new(&["client", "known by", "CPU per connection", "range"]);
+    for peer in &kernel.peers {
+        let Some(spread) = peer.cpu_micros else { continue };
+        let range = format!("{} to {}", significant(spread.min), significant(spread.max));
+        peers.row(vec![peer.client.clone(), peer.way.clone(), micros(spread.median), range]);
+    }
+    let mut execs = Table::new(&["processes", "per second", "runs each", "eBPF each", "eBPF", "server"]);
+    for exec in &kernel.execs {
+        let share = |share: f64| format!("{:.2}%", share * 1e2);
+        execs.row(vec![
+            exec.place.clone(),
+            quantity(exec.processes_per_second),
+            significant(exec.program_runs),
+            micros(exec.program_micros),
+            share(exec.program_share),
+            share(exec.server_share),
+        ]);
+    }
+    format!(
+        "\nConnecting for one GetPod, by where it is looked up who connects\n{peers}\n\
+         Processes that start and end; shares are of one core\n{execs}"
+    )
 }
 
 fn workload_table(workload: &WorkloadResult) -> Table {
@@ -236,6 +264,7 @@ mod tests {
             "Growth of pods-api",
             "1.00",
             "2.50 ms",
+            "1,234",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
