@@ -30,8 +30,11 @@ impl Process {
     }
 
     /// Reads the executable's path, where that is allowed, and the identity. `None` if the process ended meanwhile:
-    /// what was read may then be another's.
+    /// what was read may then be another's; or if `/proc` numbers the processes of another PID namespace.
     pub(super) fn read(&self, identify: &dyn Identify) -> Option<(Option<Arc<str>>, Identity)> {
+        if !has_proc_of_this_namespace() {
+            return None;
+        }
         let executable = executable(self.pid);
         let identity = identify.identify(self.pid, self.pidfd.as_fd());
         self.is_alive().then_some((executable, identity))
@@ -42,6 +45,11 @@ impl Process {
         let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
         matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
+}
+
+fn has_proc_of_this_namespace() -> bool {
+    let this = rustix::fs::readlink("/proc/self", Vec::new());
+    this.is_ok_and(|number| number.to_bytes() == std::process::id().to_string().as_bytes())
 }
 
 fn executable(pid: Pid) -> Option<Arc<str>> {

@@ -36,6 +36,8 @@ pub(crate) fn cannot_run(why: &str) {
 pub(crate) struct Setup {
     directory: TempDir,
     arguments: Vec<String>,
+    /// A command that runs the server, and its arguments.
+    wrapper: Vec<String>,
 }
 
 impl Setup {
@@ -43,7 +45,7 @@ impl Setup {
     pub(crate) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("pods-api-test-").tempdir().unwrap();
         fs::create_dir(directory.path().join("manifests")).unwrap();
-        Self { directory, arguments: Vec::new() }
+        Self { directory, arguments: Vec::new(), wrapper: Vec::new() }
     }
 
     /// Adds the example manifests.
@@ -74,11 +76,28 @@ impl Setup {
         self
     }
 
+    /// Has the server run by another command, which must end it when it is ended itself.
+    pub(crate) fn within(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(|part| (*part).to_owned()).collect();
+        self
+    }
+
     /// Starts the server without waiting for anything.
     pub(crate) fn spawn(self) -> Server {
         let path = self.directory.path();
         let log = path.join("server.log");
-        let child = binary()
+        let mut server = binary();
+        if let [wrapper, arguments @ ..] = &self.wrapper[..] {
+            let program = server.get_program().to_owned();
+            // Without the environment twins of the flags, as [`binary`] has it.
+            let removed: Vec<_> = server.get_envs().map(|(name, _)| name.to_owned()).collect();
+            server = Command::new(wrapper);
+            server.args(arguments).arg(program);
+            for name in removed {
+                server.env_remove(name);
+            }
+        }
+        let child = server
             .args(["serve", "--node-name", "node-1", "--admin", "127.0.0.1:0"])
             // Whatever runs on this machine is not the test's, unless it says so.
             .env("PODS_API_CRI_SOCKET", "none")

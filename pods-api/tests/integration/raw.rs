@@ -95,7 +95,11 @@ impl Raw {
 
     /// Connects with these SETTINGS.
     pub(crate) fn with_settings(socket: &Path, settings: &[(u16, u32)]) -> Self {
-        let socket = UnixStream::connect(socket).unwrap();
+        Self::over(UnixStream::connect(socket).unwrap(), settings)
+    }
+
+    /// Begins on a connection that somebody made.
+    pub(crate) fn over(socket: UnixStream, settings: &[(u16, u32)]) -> Self {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut raw =
             Self { socket, decoder: Decoder::new(4096), next_stream: 1, held: None, opens_windows: true };

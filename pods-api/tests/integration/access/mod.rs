@@ -2,6 +2,8 @@
 //! may still do.
 
 mod calls;
+mod cgroup;
+mod peers;
 mod privileges;
 mod rules;
 
