@@ -402,6 +402,7 @@ impl StatusView {
         if let Some(status) = runtime {
             metrics::runtime(scrape, status)?;
         }
+        metrics::kernel(scrape, &self.kernel)?;
         metrics::transport(scrape, &self.reactor.status())
     }
 }

@@ -4,6 +4,7 @@
 //! the exposition format.
 
 use crate::grpc::{Api, Method, Rejection, RequestCounters};
+use crate::kernel::KernelView;
 use crate::pod::{ChangeKind, PUBLISH_SECONDS, PodStore};
 use crate::runtime::{EventSource, RuntimeStatus};
 use crate::source::manifest::ManifestStatus;
@@ -323,6 +324,30 @@ pub(crate) fn manifests(scrape: &mut Scrape<'_>, status: &ManifestStatus) -> fmt
         "Times that file events were lost and a full scan made good for them",
         status.overflows_total(),
     )
+}
+
+/// What is known of cgroups and processes.
+pub(crate) fn kernel(scrape: &mut Scrape<'_>, view: &KernelView) -> fmt::Result {
+    let counts = view.counts();
+    let known = [("all", counts.cgroups), ("containers", counts.containers)];
+    scrape.gauges(
+        "pods_api_kernel_cgroups",
+        "Cgroups of pods that are known, those just removed included; containers: those made for a container or sandbox",
+        known.map(|(kind, count)| ([("kind", kind.to_owned())], count as f64)),
+    )?;
+    scrape.gauge(
+        "pods_api_kernel_processes",
+        "Processes of pods that events told of, those just ended included",
+        counts.processes as f64,
+    )?;
+    for (name, help, value) in [
+        ("pods_api_kernel_events", "Events of cgroups and processes taken", counts.events),
+        ("pods_api_kernel_scans", "Times that the cgroup hierarchy was read as a whole", counts.scans),
+        ("pods_api_kernel_unknown", "Containers whose pod no source told of within 10 s", counts.unknown),
+    ] {
+        scrape.counter(name, help, value)?;
+    }
+    Ok(())
 }
 
 /// The workers.
