@@ -15,6 +15,7 @@ const OFTEN: Duration = Duration::from_millis(30);
 
 #[test]
 fn list_finds_what_changed() {
+    // CRI-6: this runtime is no Go server, and refuses an `:authority` that is a path.
     let bench = Bench::new(|state| {
         state.sandbox("p", "s");
         state.container("a0");

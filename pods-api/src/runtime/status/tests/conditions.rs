@@ -1,6 +1,6 @@
 //! Conditions (rules C.8).
 
-use super::super::super::status::SandboxNetwork;
+use super::super::super::status::{SandboxNetwork, StatusInputs, derive};
 use super::super::testing::*;
 
 #[test]
@@ -283,4 +283,29 @@ fn conditions_carry_the_observed_generation() {
         super::super::testing::status("Running").change(|status| status.observed_generation = Some(9)),
     );
     assert_eq!(lower.derive().observed_generation, Some(9), "never falls");
+}
+
+#[test]
+fn clock_that_jumps_moves_neither_the_order_nor_what_was_shown() {
+    // STAT-10: half a century back and forth, in the runtime's times and in our own.
+    const HALF_A_CENTURY: i64 = 50 * 365 * 86_400;
+    let view = view()
+        .ready("s0")
+        .sandbox(|first| (first.is_ready, first.created_at) = (false, at(HALF_A_CENTURY)))
+        .ready("s1")
+        .sandbox(|second| second.created_at = at(1))
+        .exited("a", "a0", 1)
+        .with(|first| first.created_at = at(2 * HALF_A_CENTURY))
+        .exited("a", "a1", 2)
+        .with(|second| (second.created_at, second.finished_at) = (at(1), at(HALF_A_CENTURY)))
+        .running("a", "a2")
+        .with(|third| (third.created_at, third.started_at) = (at(HALF_A_CENTURY), None));
+    let scene = scene(pod().regular("a"), view);
+    let first = scene.derive();
+    assert_eq!(containers(&first), "a running a2 r2 ready started last=2/Error(a1)");
+    assert_eq!(condition(&first, "PodReadyToStartContainers"), "True");
+    for now in [NOW - HALF_A_CENTURY, 0, NOW + HALF_A_CENTURY, i64::MIN, i64::MAX] {
+        let later = derive(&StatusInputs { previous: Some(&first), now, ..scene.inputs() });
+        assert_eq!(later, first, "at {now}");
+    }
 }

@@ -277,6 +277,14 @@ fn restart_count_never_falls() {
                     .previous(status("Running").running("a", "a6").restarts(6).last("a5", 1, "Error")),
                 "a running a6 r6 ready started last=1/Error(a5)",
             ),
+            // STAT-3: the mirror pod is deleted, and with it the API server's word.
+            (
+                "C.4.13",
+                "the word that told of restarts is gone",
+                scene(pod().regular("a").static_pod(), view().ready("s").running("a", "a0").restarts(0))
+                    .previous(status("Running").running("a", "a0").restarts(4).last("z", 1, "Error")),
+                "a running a0 r4 ready started last=1/Error(z)",
+            ),
             // STAT-8: a regular container crashed beside a running sidecar.
             (
                 "C.4.13",

@@ -146,6 +146,14 @@ fn has_addresses(stage: &mut Stage) {
     assert!(ip.starts_with("10.213."), "{ip}");
     assert_eq!(pod_ips(stage, "address"), [ip]);
 
+    // CRI-3: a sandbox alone is a pod too.
+    let uid = "sandbox-only";
+    stage.pod(uid, &format!("containers: [{{name: a, image: '{IMAGE}'}}]"));
+    let sandbox = stage.node.sandbox(uid, uid, 0, SandboxOptions::default());
+    let ip = stage.node.ip(&sandbox);
+    eventually("the sandbox's address", PATIENCE, || (pod_ips(stage, uid) == [&*ip]).then_some(()));
+    assert_eq!(get(&stage.server, uid), WAITS);
+
     let uid = "host-network";
     stage.pod(uid, &format!("hostNetwork: true, containers: [{{name: a, image: '{IMAGE}'}}]"));
     let options = SandboxOptions { is_host_network: true, ..SandboxOptions::default() };
