@@ -273,7 +273,7 @@ fn absolute(path: &Path) -> PathBuf {
 fn cri_socket(text: &str) -> Option<SocketChoice> {
     match text {
         "none" => None,
-        "auto" => Some(SocketChoice::FirstThatAnswers),
+        "auto" => Some(SocketChoice::default()),
         path => Some(SocketChoice::Path(absolute(Path::new(path.strip_prefix("unix://").unwrap_or(path))))),
     }
 }
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!((config.max_pinned_bytes, config.tombstone_ttl.as_secs()), (256 << 20, 60));
         assert_eq!(config.node_name.as_str(), "cp-1", "rule A.3.14");
         assert_eq!(config.require, BTreeSet::from([SourceId::Manifest, SourceId::Cri]));
-        assert_eq!(config.cri, Some(SocketChoice::FirstThatAnswers));
+        assert_eq!(config.cri, Some(SocketChoice::default()));
     }
 
     #[test]

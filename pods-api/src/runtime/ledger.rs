@@ -281,13 +281,15 @@ impl Ledger {
                 (id, Some(Promise::Ended))
             }
         };
-        if let Some(promise) = promise
-            && self.awaited.len() < MAX_PENDING
-        {
+        if let Some(promise) = promise {
             // A sandbox is made long before it is ready to be listed, and other events follow until it is.
             let delay = if promise == Promise::Known { FIRST_RETRY * 4 } else { FIRST_RETRY };
             let awaited = Awaited { promise, until: now + SETTLE, next: now + delay, delay };
-            self.awaited.insert(id.clone(), awaited);
+            if self.awaited.len() < MAX_PENDING {
+                self.awaited.insert(id.clone(), awaited);
+            } else {
+                self.is_relist_wanted = true;
+            }
         }
         self.look_at(&id);
         change

@@ -11,7 +11,7 @@ use backon::BackoffBuilder as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::cri::{CriError, ListedPod, Listing, PodRead, Session};
+use super::cri::{CriError, ListedPod, Listing, PodRead, Session, SocketChoice};
 use super::events::{self, EventSource, RuntimeEvent, StreamNews};
 use super::hints::{Hint, HintQueue, RuntimeHints};
 use super::ledger::{Change, Ledger};
@@ -308,6 +308,10 @@ impl<S: FnMut(Update)> Reconciler<S> {
                 run.is_listing = false;
                 self.status.count_list();
                 let took = now.duration_since(began);
+                if !listing.pods.is_empty() {
+                    // The runtime with the pods is the node's: while it is away no other one may answer for it.
+                    self.config.socket = SocketChoice::Path(run.session.socket().to_owned());
+                }
                 self.statics.take_sandboxes(&listing.sandboxes);
                 let is_first = !std::mem::replace(&mut self.has_listed, true);
                 let gone = self.ledger.take_listing(&listing, began, is_first, run.refresh());

@@ -15,19 +15,24 @@ pub const DEFAULT_SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run
 /// Which runtime to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketChoice {
-    /// The first of [`DEFAULT_SOCKETS`] that answers.
-    FirstThatAnswers,
+    /// The first of these that answers. The default is [`DEFAULT_SOCKETS`].
+    FirstThatAnswers(Vec<PathBuf>),
     /// The one on this socket.
     Path(PathBuf),
 }
 
+impl Default for SocketChoice {
+    fn default() -> Self {
+        Self::FirstThatAnswers(DEFAULT_SOCKETS.map(PathBuf::from).into())
+    }
+}
+
 impl SocketChoice {
-    pub(super) fn candidates(&self) -> impl Iterator<Item = &Path> {
-        let (defaults, given) = match self {
-            Self::FirstThatAnswers => (&DEFAULT_SOCKETS[..], None),
-            Self::Path(path) => (&[][..], Some(&**path)),
-        };
-        defaults.iter().map(Path::new).chain(given)
+    pub(super) fn candidates(&self) -> &[PathBuf] {
+        match self {
+            Self::FirstThatAnswers(sockets) => sockets,
+            Self::Path(path) => std::slice::from_ref(path),
+        }
     }
 }
 

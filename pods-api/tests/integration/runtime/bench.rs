@@ -1,5 +1,6 @@
 //! The runtime room and the store together, beside a fake runtime.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -111,7 +112,7 @@ impl Bench {
 
     /// Starts the room with a configuration of the test's own.
     pub(crate) fn start_with(mut self, configure: impl FnOnce(&mut RuntimeConfig)) -> Self {
-        let socket = SocketChoice::Path(self.directory.path().join("cri.sock"));
+        let socket = SocketChoice::Path(self.socket("cri.sock"));
         let mut config = RuntimeConfig { deadline: DEADLINE, ..RuntimeConfig::new(socket) };
         configure(&mut config);
         let updates = self.store.updates();
@@ -182,13 +183,18 @@ impl Bench {
         self.with(|state| state.calls.get(call).copied().unwrap_or_default())
     }
 
+    /// A socket in the test's directory; the runtime's is `cri.sock`.
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     /// Ends the runtime as a crash would.
     pub(crate) fn kill_runtime(&mut self) {
         self.runtime = None;
     }
 
     pub(crate) fn start_runtime(&mut self) {
-        self.runtime = Some(FakeRuntime::start(&self.directory.path().join("cri.sock"), &self.state));
+        self.runtime = Some(FakeRuntime::start(&self.socket("cri.sock"), &self.state));
     }
 }
 

@@ -1,12 +1,14 @@
 //! What runtimes do at their worst.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use pods_api::runtime::SocketChoice;
 use pods_api_proto::runtime::v1 as cri;
 use tonic::Code;
 
 use super::bench::{Bench, DEADLINE};
-use super::fake::Fault;
+use super::fake::{FakeRuntime, Fault, State};
 use crate::harness::{PATIENCE, eventually};
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -261,6 +263,35 @@ fn runtime_that_goes_away_changes_nothing_until_it_is_back() {
     bench.with(|state| state.remove("q"));
     bench.start_runtime();
     bench.wait_for("q", "none");
+}
+
+#[test]
+fn no_other_runtime_answers_for_the_one_with_the_pods() {
+    let bench = Bench::new(|state| {
+        state.sandbox("p", "s");
+        state.container("a0");
+    });
+    let (ours, other) = (bench.socket("cri.sock"), bench.socket("other.sock"));
+    // Of a node that was moved from one runtime to another, and has both.
+    let mut empty = State::default();
+    (empty.name, empty.version) = ("cri-o".to_owned(), "1.30.0".to_owned());
+    let _other = FakeRuntime::start(&other, &Arc::new(Mutex::new(empty)));
+    let mut bench = bench.start_with(|config| {
+        config.list_interval = OFTEN;
+        config.socket = SocketChoice::FirstThatAnswers(vec![ours.clone(), other]);
+    });
+    bench.pods(&["p"]);
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let told = bench.history("p").len();
+    bench.kill_runtime();
+    let status = bench.room.as_ref().unwrap().status().clone();
+    let refused = format!("cannot connect to {}", ours.display());
+    eventually("a refusal", PATIENCE, || status.report().error.filter(|error| error.contains(&refused)));
+    bench.start_runtime();
+    eventually("the second session", PATIENCE, || (status.counts().sessions == 2).then_some(()));
+    bench.with(|state| state.end("a0", 1, "Error"));
+    bench.wait_for("p", "Running a:1/Error(a0) r0");
+    assert_eq!(bench.history("p").len(), told + 1, "{:?}", bench.history("p"));
 }
 
 #[test]
