@@ -3,6 +3,7 @@
 mod away;
 mod life;
 mod rest;
+mod starts;
 mod subscribers;
 
 use std::collections::HashMap;

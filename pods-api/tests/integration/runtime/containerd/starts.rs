@@ -1,0 +1,122 @@
+//! Containers found by their process from its first instruction on, and by their ID, while the runtime starts one after
+//! the other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pods_api_proto::podsapi::v1::lookup_request::Key;
+use pods_api_proto::podsapi::v1::node_client::NodeClient;
+use pods_api_proto::podsapi::v1::{LookupRequest, LookupResponse};
+
+use super::Stage;
+use crate::harness::{PATIENCE, Server, cannot_run, eventually};
+use crate::runtime::node::{self, IMAGE, Recipe, SandboxOptions, missing};
+
+const UID: &str = "7c0f6a52-0000-4000-8000-00000000d001";
+/// Says how many containers are started.
+const COUNT: &str = "PODS_API_TEST_STARTS";
+const DEFAULT_COUNT: u32 = 25;
+
+/// BPF-7, CRI-3
+#[test]
+fn every_container_is_found_by_its_process_from_its_first_instruction_on() {
+    if let Some(why) = missing() {
+        return cannot_run(&why);
+    }
+    let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().unwrap());
+    let mut stage = Stage::new();
+    // Only events know a process that has ended by the time it is asked for.
+    let is_told_of_processes = stage.server.http("/readyz?verbose").1.contains("events: eBPF");
+    let command: &[&str] =
+        if is_told_of_processes { &["/bin/busybox", "true"] } else { &["/bin/busybox", "sleep", "0.5"] };
+    stage.pod(UID, &format!("restartPolicy: Always, containers: [{{name: a, image: '{IMAGE}'}}]"));
+    let sandbox = stage.node.sandbox(UID, &format!("{UID}-node-1"), 0, SandboxOptions::default());
+    // Until the runtime has told of it, its cgroup looks like a container's.
+    eventually("the sandbox to be known for one", PATIENCE, || {
+        let answer =
+            ask(&stage.server, Key::ContainerId(sandbox[..20].to_owned())).expect("a sandbox is a pod");
+        answer.container_id.is_empty().then_some(())
+    });
+
+    let mut times = Vec::new();
+    let mut misses = Vec::new();
+    for attempt in 0..count {
+        let container = stage.node.create(&sandbox, &Recipe { attempt, ..Recipe::shell("a", command) });
+        let (server, id) = (stage.server.socket(), container.clone());
+        let watching = thread::spawn(move || {
+            loop {
+                let pid = first_process(&id);
+                let start = Instant::now();
+                let answer = ask_at(&server, Key::Pid(pid));
+                // The runtime's own processes come first, and are gone in no time.
+                let is_gone = answer.is_err() && !Path::new(&format!("/proc/{pid}")).exists();
+                if is_told_of_processes || !is_gone {
+                    break (pid, answer, start.elapsed());
+                }
+            }
+        });
+        assert!(stage.node.try_start(&container));
+        let (pid, answer, took) = watching.join().unwrap();
+        times.push(took);
+        match answer {
+            Ok(answer) => {
+                let uid = answer.pod.unwrap().metadata.unwrap().uid.unwrap();
+                assert_eq!((&*uid, &*answer.container_id), (UID, &*container), "process {pid}");
+            }
+            Err(status) => misses.push(format!("process {pid}: {status}")),
+        }
+        let by_id =
+            ask(&stage.server, Key::ContainerId(format!("containerd://{}", &container[..16]))).unwrap();
+        assert_eq!(by_id.container_id, container);
+        stage.node.stop(&container);
+        stage.node.kubelet().remove(&container).unwrap();
+    }
+    times.sort_unstable();
+    eprintln!(
+        "{count} starts, {} misses; from the process being seen to the answer: median {:?}, longest {:?}",
+        misses.len(),
+        times[times.len() / 2],
+        times[times.len() - 1]
+    );
+    assert!(misses.is_empty(), "{misses:#?}");
+    // The name comes with the status.
+    let last = stage.node.run(&sandbox, &Recipe { attempt: count, ..Recipe::shell("a", super::FOREVER) });
+    eventually("the container's name", PATIENCE, || {
+        let answer = ask(&stage.server, Key::ContainerId(last.clone())).unwrap();
+        (answer.container_name == "a").then_some(())
+    });
+}
+
+/// The first process in a container's cgroup, as soon as it is there: before it executes the container's program.
+fn first_process(container: &str) -> i32 {
+    let unified = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mount =
+        unified.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).expect("runc needs one");
+    let mount = PathBuf::from(mount.split(' ').nth(1).unwrap());
+    let file = mount.join(format!("kubepods/burstable/pod{UID}/{container}/cgroup.procs"));
+    let start = Instant::now();
+    loop {
+        let processes = fs::read_to_string(&file).unwrap_or_default();
+        if let Some(pid) = processes.lines().next() {
+            return pid.parse().unwrap();
+        }
+        assert!(start.elapsed() < PATIENCE, "waited for a process in {}", file.display());
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn ask(server: &Server, key: Key) -> Result<LookupResponse, String> {
+    ask_at(&server.socket(), key)
+}
+
+/// A lookup that waits.
+fn ask_at(socket: &Path, key: Key) -> Result<LookupResponse, String> {
+    let wait = Some(PATIENCE.try_into().unwrap());
+    node::executor().block_on(async {
+        let mut client = NodeClient::new(node::connect(socket).await.unwrap());
+        let answer = client.lookup(LookupRequest { key: Some(key), wait }).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| status.to_string())
+    })
+}
