@@ -79,7 +79,7 @@ pub struct ServeArgs {
     /// Calls that may come at once before the rate counts
     #[arg(long, env = "PODS_API_RATE_LIMIT_BURST", default_value = "10", value_name = "N")]
     rate_limit_burst: NonZeroU32,
-    /// Whether each caller (user and executable) has a bucket of its own, or all share one as with the kubelet
+    /// Whether each caller (pod, else user and executable) has a bucket of its own, or all share one as with the kubelet
     #[arg(long, env = "PODS_API_RATE_LIMIT_SCOPE", default_value = "peer", value_name = "SCOPE")]
     rate_limit_scope: Scope,
 

@@ -2,6 +2,7 @@
 
 use super::cgroup_path::{CgroupRoot, PodPath, ProcLine};
 use super::hierarchy::V1_CONTROLLERS;
+use super::namespace::CgroupNamespace;
 use super::resolve::resolve;
 use super::view::KernelView;
 use crate::access::{Identify, Identity};
@@ -22,6 +23,7 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct Locator {
     root: CgroupRoot,
+    namespace: CgroupNamespace,
     view: Arc<KernelView>,
     store: PodStore,
 }
@@ -38,12 +40,17 @@ enum Membership {
 
 impl Membership {
     /// Reads the lines: cgroup2's first, then v1's in the order of rule D.1.7; the first that names a pod counts.
-    fn of(text: &str, root: &CgroupRoot, pods: &Snapshot) -> Self {
-        let lines: Vec<_> = text.lines().filter_map(ProcLine::parse).collect();
+    fn of(text: &str, root: &CgroupRoot, namespace: &CgroupNamespace, pods: &Snapshot) -> Self {
+        let mut lines: Vec<_> = text.lines().filter_map(ProcLine::parse).collect();
+        let is_unified = |line: &ProcLine<'_>| line.hierarchy == 0 && line.controllers.is_empty();
+        let whole = lines.iter().find(|line| is_unified(line)).and_then(|line| namespace.whole(line.path));
+        if let (Some(whole), Some(line)) = (&whole, lines.iter_mut().find(|line| is_unified(line))) {
+            line.path = whole;
+        }
         let of_controller = |wanted: &str| {
             lines.iter().find(move |line| line.controllers.split(',').any(|controller| controller == wanted))
         };
-        let unified = lines.iter().find(|line| line.hierarchy == 0 && line.controllers.is_empty());
+        let unified = lines.iter().find(|line| is_unified(line));
         let mut shown = "";
         let mut is_cut_off = false;
         for line in unified.into_iter().chain(V1_CONTROLLERS.into_iter().filter_map(of_controller)) {
@@ -65,10 +72,10 @@ impl Membership {
 }
 
 impl Locator {
-    /// Looks below `root`; `view` is the kernel room's, `store` knows unusual UIDs.
+    /// Looks below `root`, from this process's cgroup namespace; `view` is the kernel room's, `store` knows unusual UIDs.
     #[must_use]
     pub fn new(root: CgroupRoot, view: Arc<KernelView>, store: PodStore) -> Self {
-        Self { root, view, store }
+        Self { root, namespace: CgroupNamespace::of_this_process(), view, store }
     }
 
     /// Where the process of the pidfd runs; `None` if that cannot be read, or the process ended meanwhile.
@@ -77,7 +84,7 @@ impl Locator {
         let file = File::open(format!("/proc/{pid}/cgroup")).ok()?;
         file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
         // Alive after the read: its number was not given away before, so that the file was its own (PID-1).
-        is_alive(pidfd).then(|| Membership::of(&text, &self.root, pods))
+        is_alive(pidfd).then(|| Membership::of(&text, &self.root, &self.namespace, pods))
     }
 
     /// A process that has ended: what events told of it just now.

@@ -10,7 +10,8 @@ const UID: &str = "1e2d3c4b-0001-0002-0003-000000000004";
 
 fn membership(text: &str, pods: &[&str]) -> Membership {
     let sketches: Vec<_> = pods.iter().map(|uid| PodSketch::new(uid)).collect();
-    Membership::of(&text.replace("<uid>", UID), &CgroupRoot::default(), &snapshot_of(&sketches))
+    let (root, namespace) = (CgroupRoot::default(), CgroupNamespace::default());
+    Membership::of(&text.replace("<uid>", UID), &root, &namespace, &snapshot_of(&sketches))
 }
 
 fn is_in(uid: &str, container: &str) -> Membership {

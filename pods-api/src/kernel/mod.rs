@@ -12,6 +12,7 @@ mod hierarchy;
 mod identity;
 mod load;
 mod logger;
+mod namespace;
 mod object;
 mod offsets;
 mod pins;

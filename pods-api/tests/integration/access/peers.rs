@@ -215,6 +215,40 @@ fn a_caller_in_a_pods_cgroup_is_in_that_pod() {
 }
 
 #[test]
+fn a_server_in_a_cgroup_namespace_of_its_own_takes_nobody_for_another() {
+    // As in a DaemonSet: the node's hierarchy is mounted, but paths are seen from the server's own container.
+    if !is_root() {
+        return;
+    }
+    for driver in [Driver::Cgroupfs, Driver::Systemd] {
+        let cgroups = Cgroups::new();
+        let own = cgroups.container(driver, OTHER, DECOY);
+        let server = serving(&cgroups)
+            .within(&[
+                "sh",
+                "-c",
+                "echo $$ > \"$0/cgroup.procs\" && exec unshare --cgroup \"$@\"",
+                own.to_str().unwrap(),
+            ])
+            .start();
+        let me =
+            |cgroup: &Path| who_am_i(&mut within(cgroup, &server.client_command(&["whoami", "-o", "json"])));
+        let in_pod = |caller: &serde_json::Value, pod: &str, container: &str| {
+            assert_eq!((&caller["known"], &caller["podUid"]), (&true.into(), &pod.into()), "{driver:?}");
+            assert_eq!(caller["containerId"], container);
+        };
+        in_pod(&me(&cgroups.container(driver, POD, CONTAINER)), POD, CONTAINER);
+        // Beside the server and below it.
+        in_pod(&me(&cgroups.container(driver, OTHER, CONTAINER)), OTHER, CONTAINER);
+        let below = own.join(format!("kubepods/burstable/pod{POD}/{CONTAINER}"));
+        fs::create_dir_all(&below).unwrap();
+        in_pod(&me(&below), OTHER, DECOY);
+        let caller = me(&cgroups.make("system.slice/agent.service"));
+        assert_eq!((&caller["known"], &caller["podUid"]), (&true.into(), &"".into()));
+    }
+}
+
+#[test]
 fn a_rule_about_a_namespace_waits_for_the_pod_and_holds_back_later_rules() {
     if has_connected() || !is_root() {
         return;

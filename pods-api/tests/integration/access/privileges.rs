@@ -11,6 +11,7 @@ use crate::harness::{PATIENCE, Server, Setup, cannot_run, eventually, succeed};
 
 const CHOWN: u64 = 1 << 0;
 const SYS_PTRACE: u64 = 1 << 19;
+const BPF: u64 = 1 << 39;
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
@@ -50,6 +51,8 @@ fn every_thread_keeps_only_the_capabilities_that_are_needed() {
             let server = setup.start();
             succeed(&mut server.client_command(&["get", "pods", "-A"]));
             let only = |value: String| BTreeSet::from([value]);
+            // Where the kernel programs are loaded.
+            let kept = if server.log().contains("CAP_BPF") { kept | BPF } else { kept };
             for set in ["CapPrm", "CapEff", "CapBnd"] {
                 assert_eq!(of_each_thread(&server, set), only(format!("{kept:016x}")), "{set}");
             }
