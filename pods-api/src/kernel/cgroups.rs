@@ -28,6 +28,8 @@ pub(super) struct Cgroup {
     /// Whether a container made it below itself.
     pub(super) is_nested: bool,
     pub(super) is_populated: bool,
+    /// Whether an event told of its making, so that the first process to execute anything in it is known for that.
+    pub(super) is_seen_from_start: bool,
     /// The first process of the container: the container ends with it.
     pub(super) init: Option<Pid>,
     /// When it was removed, if it was.
@@ -43,6 +45,7 @@ impl Cgroup {
             container: pod.container.map(ContainerId::from),
             is_nested: pod.depth > 0,
             is_populated: false,
+            is_seen_from_start: false,
             init: None,
             released: None,
         })

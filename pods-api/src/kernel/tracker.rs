@@ -88,11 +88,11 @@ impl<H: FnMut(Hint)> Tracker<H> {
     pub(super) fn apply(&mut self, event: KernelEvent, now: Instant, pods: &Snapshot) {
         self.view.events.fetch_add(1, Ordering::Relaxed);
         match event {
-            KernelEvent::CgroupCreated { id, path } => self.create(id, &path, now, pods),
+            KernelEvent::CgroupCreated { id, path } => self.create(id, &path, true, now, pods),
             KernelEvent::CgroupPopulated { id, is_populated } => self.populate(id, is_populated),
             KernelEvent::CgroupReleased { id } => self.release(id, now),
-            KernelEvent::ProcessAttached { cgroup, pid } => self.attach(cgroup, pid),
-            KernelEvent::ProcessExecuted { cgroup, pid } => self.note_process(cgroup, pid),
+            KernelEvent::ProcessAttached { cgroup, pid } => self.note_process(cgroup, pid),
+            KernelEvent::ProcessExecuted { cgroup, pid } => self.execute(cgroup, pid),
             KernelEvent::ProcessExited { cgroup, pid } => self.exit(cgroup, pid, now),
             KernelEvent::OomKilled { cgroup, .. } => {
                 let cgroup = self.cgroups.cgroups().get(cgroup);
@@ -122,7 +122,7 @@ impl<H: FnMut(Hint)> Tracker<H> {
             self.release(id, now);
         }
         for found in found {
-            self.create(found.id, &found.path, now, pods);
+            self.create(found.id, &found.path, false, now, pods);
         }
     }
 
@@ -162,8 +162,9 @@ impl<H: FnMut(Hint)> Tracker<H> {
         std::mem::take(&mut self.is_scan_wanted)
     }
 
-    fn create(&mut self, id: CgroupId, path: &str, now: Instant, pods: &Snapshot) {
-        let Some(cgroup) = Cgroup::of(path, &self.root) else { return };
+    fn create(&mut self, id: CgroupId, path: &str, is_seen_from_start: bool, now: Instant, pods: &Snapshot) {
+        let Some(mut cgroup) = Cgroup::of(path, &self.root) else { return };
+        cgroup.is_seen_from_start = is_seen_from_start;
         let container = cgroup.own_container().cloned();
         if !self.cgroups.insert(id, cgroup) {
             return;
@@ -206,11 +207,12 @@ impl<H: FnMut(Hint)> Tracker<H> {
         }
     }
 
-    fn attach(&mut self, id: CgroupId, pid: Pid) {
+    fn execute(&mut self, id: CgroupId, pid: Pid) {
         self.note_process(id, pid);
         let Some(cgroup) = self.cgroups.cgroups().get(id) else { return };
-        // The first one is the container's init; those that come later were told to run in it.
-        if cgroup.own_container().is_some() && cgroup.init.is_none() {
+        // The runtime moves processes of its own in, which prepare the container and end; the first one that executes
+        // a program there is the container's.
+        if cgroup.own_container().is_some() && cgroup.is_seen_from_start && cgroup.init.is_none() {
             self.cgroups.edit(id, |cgroup| cgroup.init = Some(pid));
         }
     }

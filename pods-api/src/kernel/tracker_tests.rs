@@ -107,16 +107,32 @@ fn life_of_a_container_is_hinted_at_where_it_matters() {
 }
 
 #[test]
-fn first_process_of_a_container_ends_it_and_others_do_not() {
+fn first_program_of_a_container_ends_it_and_other_processes_do_not() {
     let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
     let attached = |number| KernelEvent::ProcessAttached { cgroup: CgroupId(3), pid: pid(number) };
+    let executed = |number| KernelEvent::ProcessExecuted { cgroup: CgroupId(3), pid: pid(number) };
     let exited = |number| KernelEvent::ProcessExited { cgroup: CgroupId(3), pid: pid(number) };
-    fixture.apply([created(3, C1), attached(7), attached(8), populated(3, true)]);
-    let executed = KernelEvent::ProcessExecuted { cgroup: CgroupId(3), pid: pid(9) };
-    assert_eq!(fixture.apply([executed, exited(8), exited(9)]), []);
+    // The runtime's own process comes first and goes.
+    fixture.apply([created(3, C1), attached(6), populated(3, true)]);
+    assert_eq!(fixture.apply([exited(6), executed(7), executed(8), exited(8)]), []);
+    // One that was told to run in it, and ends.
+    assert_eq!(fixture.apply([attached(9), executed(9), exited(9)]), []);
     assert_eq!(fixture.apply([exited(7)]), [ended()]);
     let tables = fixture.view.tables();
     assert_eq!(tables.processes.get(pid(9)).unwrap().cgroup, CgroupId(3));
+}
+
+#[test]
+fn container_that_ran_before_has_no_known_first_process() {
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    let found = Found { id: CgroupId(3), path: C1.to_owned() };
+    fixture.tracker.take_scan(&[found], true, fixture.now, &fixture.pods);
+    fixture.advance(Duration::ZERO);
+    let executed = KernelEvent::ProcessExecuted { cgroup: CgroupId(3), pid: pid(7) };
+    assert_eq!(
+        fixture.apply([executed, KernelEvent::ProcessExited { cgroup: CgroupId(3), pid: pid(7) }]),
+        []
+    );
 }
 
 #[test]
