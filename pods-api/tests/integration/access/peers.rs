@@ -277,6 +277,28 @@ fn a_rule_about_a_namespace_waits_for_the_pod_and_holds_back_later_rules() {
 }
 
 #[test]
+fn before_the_sources_have_delivered_a_rule_about_a_namespace_says_so() {
+    if !is_root() {
+        return;
+    }
+    let cgroups = Cgroups::new();
+    let server = Setup::new()
+        .device_as_manifests()
+        .argument(&format!("--cgroup-root={}", cgroups.root()))
+        .argument("--allow=namespace=shop")
+        .spawn();
+    eventually("the socket", PATIENCE, || server.socket().exists().then_some(()));
+    let list =
+        |command: &mut Command| String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned();
+    let mut command = server.client_command(&["get", "pods", "-A"]);
+    let inside = list(&mut within(&cgroups.container(Driver::Cgroupfs, POD, CONTAINER), &command));
+    assert!(inside.contains("Kubelet is initializing: waiting for manifest"), "{inside}");
+    // Who is in no pod need not wait for being refused.
+    let outside = list(&mut command);
+    assert!(outside.contains("no --allow rule is about this caller"), "{outside}");
+}
+
+#[test]
 fn decisions_name_the_process_that_connected() {
     // PID-2
     if has_connected() || !is_root() {
