@@ -26,8 +26,10 @@ use crate::pod::{ContainerId, LiveStatus, PodUid, Update};
 const STREAM_QUEUE: usize = 256;
 /// Lists are not taken more often than this, whatever is wished for.
 const MIN_LIST_INTERVAL: Duration = Duration::from_millis(2);
-/// A list that failed is taken again after this, events or not.
+/// A list that failed is taken again after this, events or not; where one is wished for, after the shorter time: a
+/// runtime in trouble is not made to suffer from its own events.
 const FAILED_LIST_RETRY: Duration = Duration::from_secs(1);
+const FAILED_LIST_PAUSE: Duration = Duration::from_millis(200);
 /// How often each pod is read whatever happens.
 const REFRESH: Duration = Duration::from_secs(60);
 /// The same where the runtime's events tell of changed limits too, so that images alone are left.
@@ -71,6 +73,8 @@ struct Run {
     /// When the last list was begun.
     last_list: Option<Instant>,
     next_list: Instant,
+    /// Until when no list is taken, whoever wishes for one.
+    no_list_before: Instant,
     config: RuntimeConfig,
 }
 
@@ -214,6 +218,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
             is_listing: false,
             last_list: None,
             next_list: Instant::now(),
+            no_list_before: Instant::now(),
             config: self.config.clone(),
         };
         self.ledger.start_over();
@@ -248,7 +253,8 @@ impl<S: FnMut(Update)> Reconciler<S> {
             run.follow();
         }
         if self.ledger.take_relist_wish() || self.hints.take_overflow() {
-            run.next_list = run.next_list.min(run.last_list.map_or(now, |last| last + MIN_LIST_INTERVAL));
+            let soon = run.last_list.map_or(now, |last| last + MIN_LIST_INTERVAL).max(run.no_list_before);
+            run.next_list = run.next_list.min(soon);
         }
         if run.next_list <= now && !run.is_listing {
             run.begin_list(now);
@@ -326,6 +332,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
             Answer::List(_, Err(error)) => {
                 run.is_listing = false;
                 run.next_list = run.next_list.min(now + FAILED_LIST_RETRY);
+                run.no_list_before = now + FAILED_LIST_PAUSE;
                 return self.take_error(error);
             }
             Answer::Read(uid, began, Ok(read)) => {

@@ -200,6 +200,38 @@ fn list_that_fails_is_taken_again_soon_although_events_stand() {
 }
 
 #[test]
+fn runtime_that_fails_lists_is_not_asked_for_more_of_them() {
+    let bench = Bench::new(|state| {
+        state.sandbox("p", "s");
+        state.container("a0");
+    });
+    let bench = bench.start(NEVER);
+    bench.pods(&["p"]);
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    bench.wait_for_events();
+    bench.with(|state| {
+        state.faults.insert("ListContainers".to_owned(), Fault::Error(Code::Internal));
+    });
+    let status = bench.room.as_ref().unwrap().status().clone();
+    let hints = bench.room.as_ref().unwrap().hints();
+    let (start, mut sent) = (Instant::now(), 0);
+    // Each is looked up in vain, and then wishes for a list.
+    while start.elapsed() < Duration::from_millis(500) {
+        hints.look_at(format!("unheard-of-{sent}").as_str().into());
+        sent += 1;
+        eventually("its failure", PATIENCE, || (status.counts().failures >= sent).then_some(()));
+    }
+    let lists = status.counts().failures - sent;
+    assert!(sent > 20 && lists < 10, "{lists} lists for {sent} hints");
+    bench.with(|state| {
+        state.faults.clear();
+        state.end("a0", 1, "Error");
+    });
+    hints.look_at_everything();
+    bench.wait_for("p", "Running a:1/Error(a0) r0");
+}
+
+#[test]
 fn event_lost_before_the_runtime_takes_up_the_subscription_is_made_good() {
     let bench = Bench::new(|state| {
         state.sandbox("p", "s");

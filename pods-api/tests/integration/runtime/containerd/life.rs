@@ -2,7 +2,7 @@
 //! its own.
 
 use super::{FOREVER, Stage, WAITS, get, pod, pod_ips};
-use crate::harness::{PATIENCE, cannot_run, eventually};
+use crate::harness::{PATIENCE, binary, cannot_run, eventually, succeed};
 use crate::runtime::node::{IMAGE, Recipe, SandboxOptions, missing};
 
 #[test]
@@ -19,6 +19,9 @@ fn status_follows_a_real_containerd() {
     is_resized(&mut stage);
     gets_the_kubelets_uid(&mut stage);
     leaves(&mut stage);
+    let admin = stage.server.admin().unwrap().to_string();
+    let report = succeed(binary().args(["doctor", "--admin", &admin]));
+    assert!(report.contains("events: containerd") && report.contains("status: no difference"), "{report}");
 }
 
 fn runs_and_ends(stage: &mut Stage) {

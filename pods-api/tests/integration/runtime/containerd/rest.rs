@@ -12,46 +12,54 @@ const SPAN: Duration = Duration::from_secs(65);
 const REFRESH: Duration = Duration::from_secs(300);
 
 /// Minutes long, and for a quiet machine: `cargo test -p pods-api --test integration -- --ignored --nocapture at_rest`.
-/// A build for debugging shows an upper bound; with `--release` the bound on 250 pods is asserted.
+/// A build for debugging shows an upper bound; with `--release` the bound is asserted.
 #[test]
 #[ignore = "takes minutes, and wants the machine to itself"]
-fn node_at_rest_costs_next_to_nothing() {
-    let mut node = Node::start();
-    let mut made = 0;
-    for pods in [250, 1000] {
-        make(&node, made..pods);
-        made = pods;
-        let containerd = node.pid();
-        let before = cpu_time(containerd);
-        let stage = Stage::beside(node, Setup::new());
-        for number in 0..pods {
-            let uid = format!("rest-{number}");
-            let text = format!(
-                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {uid}, uid: {uid}}}\n\
-                 spec: {{hostNetwork: true, containers: [{{name: a, image: 'a:1'}}]}}\n"
-            );
-            stage.server.write_manifest(&format!("{uid}.yaml"), &text);
-        }
-        let last = format!("rest-{}", pods - 1);
-        stage.watch.wait_for(&last, |text| text.starts_with("Running a:running"));
-        // The lists that follow the start of the event stream are over.
-        std::thread::sleep(Duration::from_secs(5));
-        // Every pod has been read once: what the trickle of reads adds later.
-        let pass = [cpu_time(stage.server.pid()), cpu_time(containerd) - before];
-        let trickle = pass.map(|spent| 100.0 * spent.as_secs_f64() / REFRESH.as_secs_f64());
-        let lists = share(&[stage.server.pid(), containerd], SPAN);
-        let Stage { server, node: kept, .. } = stage;
-        drop(server);
-        node = kept;
-        let alone = share(&[containerd], SPAN)[0];
-        let (ours, runtimes) = (lists[0] + trickle[0], lists[1] - alone + trickle[1]);
-        println!(
-            "{pods} pods at rest: ours {ours:.3} %, the runtime's on our account {runtimes:.3} % of a core; \
-             start and first pass {pass:?}, containerd without us {alone:.3} %"
+fn with_250_pods_at_rest_next_to_nothing_is_used() {
+    let (ours, runtimes) = measure(250);
+    let is_bound = !cfg!(debug_assertions);
+    assert!(!is_bound || (ours < 0.3 && runtimes < 0.3), "within 0.3 % of a core each");
+}
+
+/// As above, for the growth: nothing is asserted, as memory and the number of processes may end it early.
+#[test]
+#[ignore = "takes minutes, and wants the machine to itself"]
+fn with_1000_pods_at_rest_little_is_used() {
+    measure(1000);
+}
+
+/// The shares of a core, in percent, that this server takes with so many pods at rest, and the runtime on its account.
+fn measure(pods: usize) -> (f64, f64) {
+    let node = Node::start();
+    make(&node, 0..pods);
+    let containerd = node.pid();
+    let before = cpu_time(containerd);
+    let stage = Stage::beside(node, Setup::new());
+    for number in 0..pods {
+        let uid = format!("rest-{number}");
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {uid}, uid: {uid}}}\n\
+             spec: {{hostNetwork: true, containers: [{{name: a, image: 'a:1'}}]}}\n"
         );
-        let is_bound = pods == 250 && !cfg!(debug_assertions);
-        assert!(!is_bound || (ours < 0.3 && runtimes < 0.3), "within 0.3 % of a core each");
+        stage.server.write_manifest(&format!("{uid}.yaml"), &text);
     }
+    let last = format!("rest-{}", pods - 1);
+    stage.watch.wait_for(&last, |text| text.starts_with("Running a:running"));
+    // The lists that follow the start of the event stream are over.
+    std::thread::sleep(Duration::from_secs(5));
+    // Every pod has been read once: what the trickle of reads adds later.
+    let pass = [cpu_time(stage.server.pid()), cpu_time(containerd) - before];
+    let trickle = pass.map(|spent| 100.0 * spent.as_secs_f64() / REFRESH.as_secs_f64());
+    let lists = share(&[stage.server.pid(), containerd], SPAN);
+    let Stage { server, node: _node, .. } = stage;
+    drop(server);
+    let alone = share(&[containerd], SPAN)[0];
+    let (ours, runtimes) = (lists[0] + trickle[0], lists[1] - alone + trickle[1]);
+    eprintln!(
+        "{pods} pods at rest: ours {ours:.3} %, the runtime's on our account {runtimes:.3} % of a core; lists {lists:.3?}, \
+         start and first pass {pass:.3?}, containerd without us {alone:.3} %"
+    );
+    (ours, runtimes)
 }
 
 /// Makes pods on four connections at a time.
