@@ -38,6 +38,8 @@ pub struct EbpfConfig {
     pub mode: EbpfMode,
     /// Bytes of the ring buffer; a power of two of pages, else rounded up to one.
     pub ring_bytes: u32,
+    /// Whether others are to find the programs and maps by name.
+    pub is_pinned: bool,
 }
 
 /// Size of the ring buffer, unless configured: the events of 10,000 executions, of 1,200 new cgroups.
@@ -88,23 +90,17 @@ pub fn load(config: &EbpfConfig) -> Result<KernelPrograms, Refusal> {
     let globals = offsets::of_running_kernel()?;
     let (mut ebpf, ring_bytes) = create_maps(object, &globals, config.ring_bytes)?;
     let logger = logger::take(&mut ebpf);
-    // Taken before the programs are loaded: an object that lacks a map is ours to mend, not the kernel's.
-    let events = RingBuf::try_from(take_map(&mut ebpf, map::EVENTS)?).map_err(other)?;
-    let counters: PerCpuArray<MapData, Counters> =
-        PerCpuArray::try_from(take_map(&mut ebpf, map::COUNTERS)?).map_err(other)?;
     for program in &PROGRAMS {
         load_program(&mut ebpf, program)?;
     }
     for program in &PROGRAMS {
         attach_program(&mut ebpf, program)?;
     }
-    let (pins, pins_problem) = match Pins::take().and_then(|pins| pin(&mut ebpf, pins)) {
-        Ok(pins) => (Some(pins), None),
-        Err(error) => {
-            warn!(%error, "kernel programs run without pins");
-            (None, Some(error.to_string()))
-        }
-    };
+    let (pins, pins_problem) = if config.is_pinned { try_to_pin(&mut ebpf) } else { (None, None) };
+    // After pinning, which needs them all in one place.
+    let events = RingBuf::try_from(take_map(&mut ebpf, map::EVENTS)?).map_err(other)?;
+    let counters: PerCpuArray<MapData, Counters> =
+        PerCpuArray::try_from(take_map(&mut ebpf, map::COUNTERS)?).map_err(other)?;
     let mut processes = HashMap::try_from(take_map(&mut ebpf, map::PROCESSES)?).map_err(other)?;
     let mut tracked = HashMap::try_from(take_map(&mut ebpf, map::TRACKED)?).map_err(other)?;
     let cgroups = HashMap::try_from(take_map(&mut ebpf, map::CGROUPS)?).map_err(other)?;
@@ -183,6 +179,17 @@ fn raw_tracepoint<'a>(ebpf: &'a mut Ebpf, program: &Program) -> Result<&'a mut R
 
 fn take_map(ebpf: &mut Ebpf, name: &str) -> Result<Map, Refusal> {
     ebpf.take_map(name).ok_or_else(|| Refusal::Other(format!("the object has no map {name}")))
+}
+
+/// Pins what can be pinned; that it cannot be is no reason to do without the programs.
+fn try_to_pin(ebpf: &mut Ebpf) -> (Option<Pins>, Option<String>) {
+    match Pins::take().and_then(|pins| pin(ebpf, pins)) {
+        Ok(pins) => (Some(pins), None),
+        Err(error) => {
+            warn!(%error, "kernel programs run without pins");
+            (None, Some(error.to_string()))
+        }
+    }
 }
 
 /// Pins programs and maps under their names.

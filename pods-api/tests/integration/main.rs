@@ -7,6 +7,7 @@ mod cli;
 mod clients;
 mod documents;
 mod harness;
+mod kernel;
 mod lookup;
 mod protocol;
 mod raw;
