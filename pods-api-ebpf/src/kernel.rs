@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_cgroup_id};
+use aya_ebpf::helpers::generated::bpf_get_current_cgroup_id;
 use aya_ebpf::programs::RawTracePointContext;
 use pods_api_common::NO_ARGUMENT;
 
@@ -34,9 +34,6 @@ globals!(
     EXIT_GROUP_DEAD,
     VICTIM_IS_TASK,
 );
-
-/// How deep below the root a tracked cgroup may lie. The kernel's helper is asked once for each level.
-const MAX_LEVEL: i32 = 16;
 
 /// A `struct cgroup`.
 #[derive(Clone, Copy)]
@@ -92,26 +89,15 @@ impl Task {
     }
 }
 
-/// The cgroup of the current task, if it or one above it is tracked: what a container makes below its own cgroup
-/// counts as its own, whatever its name, also when it was made before the programs were loaded.
+/// The cgroup of the current task, if it is tracked.
+///
+/// Those above it need no look: what a container makes below its own cgroup has `kubepods` in its path too, and what
+/// it had made before the programs were loaded is put into the map by the loader.
 #[inline(always)]
 pub fn current_tracked_cgroup() -> Option<u64> {
     // SAFETY: the helper takes nothing and cannot fail.
     let id = unsafe { bpf_get_current_cgroup_id() };
-    if is_tracked(id) {
-        return Some(id);
-    }
-    for level in 1..MAX_LEVEL {
-        // SAFETY: the helper returns 0 for a level that there is not.
-        let ancestor = unsafe { bpf_get_current_ancestor_cgroup_id(level) };
-        if ancestor == 0 || ancestor == id {
-            return None;
-        }
-        if is_tracked(ancestor) {
-            return Some(id);
-        }
-    }
-    None
+    is_tracked(id).then_some(id)
 }
 
 /// Whether the exit that `ctx` tells of leaves no thread of its process.

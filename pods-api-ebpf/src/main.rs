@@ -32,7 +32,7 @@ use crate::maps::{CGROUPS, PROCESSES, TRACKED};
 fn pods_mkdir(ctx: RawTracePointContext) -> Option<()> {
     let cgroup = Cgroup::of_cgroup2(ctx.arg(0))?;
     let (event, length) = path::read(ctx.arg(1))?;
-    if !path::is_of_pods(event, length) {
+    if !path::is_of_pods(event) {
         return None;
     }
     let id = cgroup.id()?;

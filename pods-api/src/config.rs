@@ -5,7 +5,7 @@
 
 use crate::access::{Policy, Rule};
 use crate::grpc::Scope;
-use crate::kernel::CgroupRoot;
+use crate::kernel::{CgroupRoot, EbpfConfig, EbpfMode};
 use crate::pod::{NodeName, SourceId};
 use crate::runtime::SocketChoice;
 use crate::transport::{SocketGroup, Transport};
@@ -104,6 +104,14 @@ pub struct ServeArgs {
     #[arg(long, env = "PODS_API_MAX_PINNED_BYTES", default_value = "256MiB", value_name = "SIZE", value_parser = parse_size)]
     max_pinned_bytes: usize,
 
+    /// Whether programs in the kernel tell of cgroups and processes as they come and go: `auto` where the kernel allows
+    /// it, `require` to refuse to start without
+    #[arg(long, env = "PODS_API_EBPF", default_value = "auto", value_name = "MODE")]
+    ebpf: EbpfMode,
+    /// Memory for events of the kernel that wait to be read
+    #[arg(long, env = "PODS_API_EBPF_RING_BYTES", default_value = "512KiB", value_name = "SIZE", value_parser = parse_ring)]
+    ebpf_ring_bytes: u32,
+
     /// How client connections are driven; `auto` takes io_uring where the kernel allows it
     #[arg(long, env = "PODS_API_TRANSPORT", default_value = "auto", value_name = "DRIVER")]
     transport: Transport,
@@ -163,6 +171,8 @@ pub struct Config {
     pub max_watchers: usize,
     /// Most bytes pinned by logs.
     pub max_pinned_bytes: usize,
+    /// What is loaded into the kernel.
+    pub ebpf: EbpfConfig,
     /// How sockets are driven.
     pub transport: Transport,
     /// Threads for client I/O.
@@ -256,6 +266,7 @@ impl ServeArgs {
             max_connections: self.max_connections.get(),
             max_watchers: self.max_watchers.get(),
             max_pinned_bytes: self.max_pinned_bytes,
+            ebpf: EbpfConfig { mode: self.ebpf, ring_bytes: self.ebpf_ring_bytes, is_pinned: true },
             transport: self.transport,
             workers: self.workers.unwrap_or(NonZeroUsize::new(cores.min(2)).expect("at least one core")),
             log: self.log,
@@ -353,6 +364,14 @@ fn parse_size(text: &str) -> Result<usize, String> {
     amount.checked_mul(unit).ok_or_else(|| "too large".to_owned())
 }
 
+/// Bytes of a ring buffer, which the kernel wants as a power of two of pages.
+fn parse_ring(text: &str) -> Result<u32, String> {
+    match parse_size(text)? {
+        bytes if bytes.is_power_of_two() && (4 << 10..=64 << 20).contains(&bytes) => Ok(bytes as u32),
+        _ => Err("not a power of two from 4KiB to 64MiB; give one like 512KiB".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,6 +401,10 @@ mod tests {
         assert_eq!(config.node_name.as_str(), "cp-1", "rule A.3.14");
         assert_eq!(config.require, BTreeSet::from([SourceId::Manifest, SourceId::Cri]));
         assert_eq!(config.cri, Some(SocketChoice::default()));
+        assert_eq!(
+            (config.ebpf.mode, config.ebpf.ring_bytes),
+            (EbpfMode::Auto, crate::kernel::DEFAULT_RING_BYTES)
+        );
     }
 
     #[test]
@@ -394,6 +417,7 @@ mod tests {
             (&["--socket-group", "pods"], "add --socket-mode 0660"),
             (&["--max-pinned-bytes", "1GB"], "unknown unit \"GB\""),
             (&["--log", "pods_api=loud"], "--log pods_api=loud"),
+            (&["--ebpf-ring-bytes", "500KiB"], "a power of two from 4KiB to 64MiB"),
             (&["--watch-buffer", "0"], "0 is not in 1..=1048576"),
             (&["--rate-limit-qps", "0"], "--rate-limit-qps"),
             (

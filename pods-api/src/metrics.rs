@@ -4,7 +4,7 @@
 //! the exposition format.
 
 use crate::grpc::{Api, Method, Rejection, RequestCounters};
-use crate::kernel::KernelView;
+use crate::kernel::{EbpfState, KernelView};
 use crate::pod::{ChangeKind, PUBLISH_SECONDS, PodStore};
 use crate::runtime::{EventSource, RuntimeStatus};
 use crate::source::manifest::ManifestStatus;
@@ -348,6 +348,42 @@ pub(crate) fn kernel(scrape: &mut Scrape<'_>, view: &KernelView) -> fmt::Result 
         scrape.counter(name, help, value)?;
     }
     Ok(())
+}
+
+/// The kernel programs.
+pub(crate) fn ebpf(scrape: &mut Scrape<'_>, state: &EbpfState) -> fmt::Result {
+    scrape.gauges(
+        "pods_api_kernel_ebpf_info",
+        "Whether the kernel programs are attached, else why not; always 1",
+        [([("state", state.label().to_owned())], 1.0)],
+    )?;
+    let Some(status) = state.status() else { return Ok(()) };
+    let counters = status.counters();
+    let cpus = || counters.iter().enumerate();
+    scrape.counters(
+        "pods_api_kernel_events_read",
+        "Events read from the ring buffer, by kind",
+        status.received().map(|(kind, count)| ([("kind", kind.to_owned())], count)),
+    )?;
+    scrape.counters(
+        "pods_api_kernel_events_sent",
+        "Events that the kernel programs put into the ring buffer",
+        cpus().map(|(cpu, counters)| ([("cpu", cpu.to_string())], counters.sent)),
+    )?;
+    scrape.counters(
+        "pods_api_kernel_events_lost",
+        "Events that the kernel programs could not report, by cause; each loss is answered with a full scan",
+        cpus().flat_map(|(cpu, counters)| {
+            counters
+                .losses()
+                .map(move |(cause, count)| ([("cpu", cpu.to_string()), ("cause", cause.to_owned())], count))
+        }),
+    )?;
+    scrape.counter(
+        "pods_api_kernel_map_failures",
+        "Entries that could not be written into the map pods_cgroups",
+        status.map_failures(),
+    )
 }
 
 /// The workers.

@@ -8,10 +8,13 @@
 mod bench;
 mod check;
 mod containerd;
+mod debian;
+mod initramfs;
 mod run;
 mod setup;
 mod shell;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -35,6 +38,8 @@ enum Command {
     Test(test::Arguments),
     /// Checks formatting, lints and dependencies.
     Check(check::Arguments),
+    /// Runs the tests of the kernel programs on other kernels, in virtual machines.
+    Vm(vm::Arguments),
     /// Measures pods-api beside other servers and checks its budgets.
     Bench(bench::Arguments),
 }
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::execute(&arguments),
         Command::Test(arguments) => test::execute(&arguments),
         Command::Check(arguments) => check::execute(&arguments),
+        Command::Vm(arguments) => vm::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
     };
     outcome.unwrap_or_else(|error| {

@@ -27,6 +27,7 @@ pub(crate) enum Scope {
     Lints,
     Check,
     Bench,
+    Vm,
 }
 
 struct Requirement {
@@ -101,7 +102,7 @@ const REQUIREMENTS: &[Requirement] = &[
     },
     Requirement {
         what: "a compiler for BPF and LLVM's headers, for the kernel programs",
-        scopes: &[Scope::Test, Scope::Bench],
+        scopes: &[Scope::Test, Scope::Bench, Scope::Vm],
         is_present: || {
             Path::new("/usr/bin/cargo").is_file()
                 && Path::new("/usr/lib/rustlib/bpfel-unknown-none").is_dir()
@@ -111,9 +112,21 @@ const REQUIREMENTS: &[Requirement] = &[
     },
     Requirement {
         what: "bpf-linker, which links the kernel programs",
-        scopes: &[Scope::Test, Scope::Bench],
+        scopes: &[Scope::Test, Scope::Bench, Scope::Vm],
         is_present: || has_program("bpf-linker"),
         remedy: Remedy::Other(install_bpf_linker),
+    },
+    Requirement {
+        what: "bpftool, which shows the kernel programs' maps",
+        scopes: &[Scope::Test],
+        is_present: || has_program("bpftool") || Path::new("/usr/sbin/bpftool").is_file(),
+        remedy: Remedy::Debian(&["bpftool"]),
+    },
+    Requirement {
+        what: "QEMU and busybox, for other kernels",
+        scopes: &[Scope::Test, Scope::Vm],
+        is_present: || has_program("qemu-system-x86_64") && Path::new("/bin/busybox").is_file(),
+        remedy: Remedy::Debian(&["qemu-system-x86", "busybox-static"]),
     },
     Requirement {
         what: "cargo-nextest, the test runner",

@@ -9,10 +9,10 @@ use super::pins::{self, Pins};
 use super::refusal::{self, Refusal};
 use super::ring::Ring;
 use super::shared_map::SharedMap;
-use super::status::EbpfStatus;
+use super::status::{EbpfState, EbpfStatus};
 use super::{logger, object, seed};
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::RawTracePoint;
+use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use pods_api_common::{Counters, map};
 use rustix::io::Errno;
@@ -73,6 +73,25 @@ struct Programs(Ebpf);
 impl std::fmt::Debug for Programs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.programs().map(|(name, _)| name)).finish()
+    }
+}
+
+/// Loads and attaches the programs, and says in one line why where that is not possible.
+///
+/// # Errors
+/// The cause, where the programs are required.
+pub fn load_as_configured(config: &EbpfConfig) -> Result<(EbpfState, Option<(Ring, SharedMap)>), Refusal> {
+    match load(config) {
+        Ok(programs) => Ok((EbpfState::Attached(programs.status), Some((programs.ring, programs.map)))),
+        Err(refusal) if config.mode == EbpfMode::Require => Err(refusal),
+        Err(refusal) => {
+            match refusal {
+                // As the operator or the builder wanted it.
+                Refusal::Off | Refusal::NotBuilt => info!(reason = %refusal, "no eBPF"),
+                _ => warn!(reason = %refusal, "no eBPF: what happens in cgroups is learned later"),
+            }
+            Ok((EbpfState::Refused(Arc::new(refusal)), None))
+        }
     }
 }
 
@@ -155,9 +174,22 @@ fn load_program(ebpf: &mut Ebpf, program: &Program) -> Result<(), Refusal> {
         if refusal::is_errno(&error, Errno::PERM) {
             Refusal::Forbidden
         } else {
-            Refusal::Program { program: program.name, reason: refusal::one_line(&error) }
+            Refusal::Program { program: program.name, reason: verdict(&error) }
         }
     })
+}
+
+/// What the verifier found wrong: the last line of its log before its statistics.
+fn verdict(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return refusal::one_line(error) };
+    let log = verifier_log.to_string();
+    let is_verdict = |line: &&str| {
+        !["processed ", "verification time", "stack depth"].iter().any(|start| line.starts_with(start))
+    };
+    match log.lines().rev().find(is_verdict) {
+        Some(line) => format!("{line} ({io_error})"),
+        None => io_error.to_string(),
+    }
 }
 
 fn attach_program(ebpf: &mut Ebpf, program: &Program) -> Result<(), Refusal> {

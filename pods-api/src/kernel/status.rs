@@ -1,9 +1,49 @@
 //! What metrics and readiness show of the kernel programs. Written by the `kernel` thread, read by the control thread.
 
+use super::refusal::Refusal;
 use aya::maps::{MapData, PerCpuArray, PerCpuValues};
 use pods_api_common::{Counters, EventKind};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What came of loading the programs.
+#[derive(Debug, Clone)]
+pub enum EbpfState {
+    /// They are at work.
+    Attached(Arc<EbpfStatus>),
+    /// They are not, and everything that they tell is learned later.
+    Refused(Arc<Refusal>),
+}
+
+impl EbpfState {
+    /// What a person wants to know of it, in one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Attached(status) => status.summary(),
+            Self::Refused(refusal) => format!("not used: {refusal}"),
+        }
+    }
+
+    /// `attached`, or one word for why not.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Attached(_) => "attached",
+            Self::Refused(refusal) => refusal.label(),
+        }
+    }
+
+    /// The counters, where there are any.
+    #[must_use]
+    pub fn status(&self) -> Option<&EbpfStatus> {
+        match self {
+            Self::Attached(status) => Some(status),
+            Self::Refused(_) => None,
+        }
+    }
+}
 
 /// The programs' counters and ours.
 ///
@@ -83,7 +123,11 @@ impl EbpfStatus {
     #[must_use]
     pub fn summary(&self) -> String {
         let received: u64 = self.received().map(|(_, count)| count).sum();
-        let mut text = format!("eBPF, {received} events, {} lost", self.lost());
+        let mut text = format!(
+            "attached, ring buffer of {} KiB, {received} events, {} lost",
+            self.ring_bytes / 1024,
+            self.lost()
+        );
         if let Some(problem) = &self.pins_problem {
             text = format!("{text}; not pinned: {problem}");
         }

@@ -8,7 +8,7 @@ use super::pod::PodCgroups;
 
 /// The smallest ring buffer: 128 events of processes.
 const RING_BYTES: u32 = 4096;
-const EXECUTIONS: u64 = 2_000;
+const EXECUTIONS: u64 = 500;
 
 #[test]
 fn what_does_not_fit_is_counted_to_the_last_event() {
