@@ -7,7 +7,9 @@
 use crate::admin::{self, Check};
 use crate::config::Config;
 use crate::grpc::{Limits, Refusals, RequestCounters, Server, Shared};
-use crate::kernel::{Hint, KernelConfig, KernelRoom, KernelView, Locator};
+use crate::kernel::{
+    self, CgroupMap, EbpfState, Feed, Hint, KernelConfig, KernelRoom, KernelView, Locator, Refusal,
+};
 use crate::lifecycle;
 use crate::metrics::{self, Families};
 use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
@@ -60,6 +62,9 @@ pub enum AppError {
     /// A thread that served clients or kept the pods has panicked: what is still served would go stale or hang.
     #[error("internal failure: the {0} has panicked; the log says where")]
     Panicked(&'static str),
+    /// The kernel programs, where they are required.
+    #[error("--ebpf require: {0}")]
+    Ebpf(Refusal),
     /// Privileges that are not needed any more.
     #[error("cannot give up privileges")]
     Privileges(#[from] privileges::PrivilegesError),
@@ -107,7 +112,12 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let admin_address = admin.as_ref().and_then(|admin| admin.local_addr().ok());
 
     // What needs privileges stands above this line, what starts a thread below it.
-    give_up_privileges(privileges::Needs { socket_group: config.socket_group.is_some(), ebpf: false })?;
+    let (ebpf, programs) = kernel::load_as_configured(&config.ebpf).map_err(AppError::Ebpf)?;
+    give_up_privileges(privileges::Needs {
+        socket_group: config.socket_group.is_some(),
+        ebpf: programs.is_some() && kernel::does_map_access_need_capability(),
+    })?;
+    let (feed, map) = programs.map_or((None, None), |(ring, map)| (Some(ring), Some(map)));
 
     let snapshots = Arc::new(Published::new(Arc::default()));
     let meter = ByteMeter::default();
@@ -150,8 +160,8 @@ async fn run(config: &Config) -> Result<(), AppError> {
     let kernel = KernelRoom::spawn(KernelConfig {
         root: config.cgroup_root.clone(),
         keep: config.tombstone_ttl,
-        feed: None,
-        map: None,
+        feed: feed.map(|ring| ("eBPF", Box::new(ring) as Box<dyn Feed>)),
+        map: map.map(|map| Box::new(map) as Box<dyn CgroupMap>),
         hint: Box::new(hints_to(container_runtime.as_ref().map(RuntimeSource::hints))),
         store: store.clone(),
     })
@@ -186,6 +196,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
         manifests: manifests.status().clone(),
         container_runtime: container_runtime.as_ref().map(|room| room.status().clone()),
         kernel: kernel.view().clone(),
+        ebpf,
         reactor: reactor.monitor(),
         started: Instant::now(),
     });
@@ -327,6 +338,7 @@ struct StatusView {
     manifests: Arc<ManifestStatus>,
     container_runtime: Option<Arc<RuntimeStatus>>,
     kernel: Arc<KernelView>,
+    ebpf: EbpfState,
     reactor: ReactorMonitor,
     started: Instant,
 }
@@ -369,6 +381,8 @@ impl StatusView {
                 is_ok: !self.kernel.report().has_failed,
                 detail: self.kernel.summary(Instant::now()),
             },
+            // Never a reason not to be ready: everything works without, later.
+            Check { name: "ebpf".into(), is_ok: true, detail: self.ebpf.summary() },
             Check {
                 name: "listener".into(),
                 is_ok: status.accepting,
@@ -403,6 +417,7 @@ impl StatusView {
             metrics::runtime(scrape, status)?;
         }
         metrics::kernel(scrape, &self.kernel)?;
+        metrics::ebpf(scrape, &self.ebpf)?;
         metrics::transport(scrape, &self.reactor.status())
     }
 }

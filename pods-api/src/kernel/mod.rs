@@ -33,7 +33,7 @@ pub use event::{CgroupEntry, CgroupMap, Feed, KernelEvent};
 pub use identity::Locator;
 pub use load::{DEFAULT_RING_BYTES, EbpfConfig, EbpfMode, KernelPrograms, load, load_as_configured};
 pub use object::is_built_with_ebpf;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, does_map_access_need_capability};
 pub use ring::Ring;
 pub use room::{KernelConfig, KernelRoom, NamedFeed};
 pub use shared_map::SharedMap;

@@ -111,6 +111,9 @@ const FIRST_KERNEL: (u32, u32) = (5, 8);
 /// From here on maps are charged to the memory cgroup and not to the memory-lock limit.
 const FIRST_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
 
+/// From here on `kernel.unprivileged_bpf_disabled` is about what makes objects, not about those that are open.
+const FIRST_WITH_OPEN_MAPS: (u32, u32) = (5, 19);
+
 /// Asks the system for each cause that can be seen beforehand, and raises the memory-lock limit where it matters.
 pub(super) fn check_system() -> Result<(), Refusal> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -128,6 +131,12 @@ pub(super) fn check_system() -> Result<(), Refusal> {
         return Err(Refusal::CgroupV1);
     }
     if version < FIRST_WITHOUT_MEMLOCK { raise_memlock() } else { Ok(()) }
+}
+
+/// Whether the running kernel lets only those with CAP_BPF use a map that they hold open already.
+#[must_use]
+pub fn does_map_access_need_capability() -> bool {
+    version(&rustix::system::uname().release().to_string_lossy()) < FIRST_WITH_OPEN_MAPS
 }
 
 /// A file's text; empty if it cannot be read, which then proves nothing.

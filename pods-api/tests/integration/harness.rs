@@ -101,6 +101,7 @@ impl Setup {
             .args(["serve", "--node-name", "node-1", "--admin", "127.0.0.1:0"])
             // Whatever runs on this machine is not the test's, unless it says so.
             .env("PODS_API_CRI_SOCKET", "none")
+            .env("PODS_API_EBPF", "off")
             .arg("--socket")
             .arg(path.join("socket/pods-api.sock"))
             .arg("--manifests")
@@ -198,10 +199,21 @@ impl Server {
         command
     }
 
+    /// Runs a client command on this server's admin listener to its end.
+    pub(crate) fn client_of_admin(&self, arguments: &[&str]) -> Output {
+        let admin = self.admin().expect("the admin address is logged").to_string();
+        binary().args(arguments).args(["--admin", &admin]).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Waits until the server has ended by itself.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        eventually("the server to end", PATIENCE, || self.child.try_wait().unwrap())
+    }
+
     /// Asks the server to end and waits until it has.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        eventually("the server to end", PATIENCE, || self.child.try_wait().unwrap())
+        self.wait()
     }
 }
 

@@ -3,12 +3,28 @@
 
 mod leaderless;
 mod life;
+mod pins;
 mod pod;
+mod refusals;
 mod storm;
 
 use pods_api::kernel::{EbpfConfig, EbpfMode, Feed as _, KernelEvent, KernelPrograms};
 
 use crate::harness::{cannot_run, eventually};
+
+/// Whether programs can be loaded here at all; says so where they cannot.
+#[track_caller]
+fn can_load() -> bool {
+    let problem = if !rustix::process::geteuid().is_root() {
+        "not root"
+    } else if !pods_api::kernel::is_built_with_ebpf() {
+        "built without eBPF"
+    } else {
+        return true;
+    };
+    cannot_run(problem);
+    false
+}
 
 /// The programs attached for one test, without pins: those are the server's.
 struct Programs(KernelPrograms);
@@ -17,12 +33,7 @@ impl Programs {
     /// Loads them; `None` where this machine cannot.
     #[track_caller]
     fn load(ring_bytes: u32) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            cannot_run("not root");
-            return None;
-        }
-        if !pods_api::kernel::is_built_with_ebpf() {
-            cannot_run("built without eBPF");
+        if !can_load() {
             return None;
         }
         let config = EbpfConfig { mode: EbpfMode::Require, ring_bytes, is_pinned: false };
