@@ -298,7 +298,7 @@ impl Room {
     }
 }
 
-fn is_in_first_pid_namespace() -> bool {
+pub(super) fn is_in_first_pid_namespace() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 

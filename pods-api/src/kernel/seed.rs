@@ -3,6 +3,7 @@
 //! So the end of a container that is older than the agent is reported like that of any other. Runs on the `kernel`
 //! thread, once, after the programs are attached.
 
+use super::room::is_in_first_pid_namespace;
 use aya::maps::{HashMap, MapData};
 use pods_api_common::ProcessEntry;
 use std::fs;
@@ -28,13 +29,17 @@ pub(super) fn fill(
 ) -> Seeded {
     let mut seeded = Seeded::default();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let Some(root) = cgroup2_mount(&mounts) else { return seeded };
-    walk(&root, false, 0, &mut |cgroup, id| {
-        seeded.cgroups += usize::from(tracked.insert(id, 1, 0).is_ok());
+    // In a PID namespace of our own, processes have other numbers than in the programs' map.
+    let are_pids_ours = is_in_first_pid_namespace();
+    let mut found = |cgroup: &Path, id| {
+        const ONLY_NEW: u64 = 1;
+        seeded.cgroups += usize::from(tracked.insert(id, 1, ONLY_NEW).is_ok());
+        if !are_pids_ours {
+            return;
+        }
         let members = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines().filter_map(|line| line.parse::<u32>().ok()) {
-            // A later event may know better already.
-            const ONLY_NEW: u64 = 1;
+            // An event may have known better meanwhile.
             if processes.insert(pid, ProcessEntry { cgroup_id: id }, ONLY_NEW).is_err() {
                 continue;
             }
@@ -45,13 +50,17 @@ pub(super) fn fill(
                 let _ = processes.remove(&pid);
             }
         }
-    });
+    };
+    // In a container there are two: the node's, and one of which the root is the container's own cgroup.
+    for root in cgroup2_mounts(&mounts) {
+        walk(&root, false, 0, &mut found);
+    }
     seeded
 }
 
 /// Where the cgroup2 hierarchy is mounted.
-fn cgroup2_mount(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
+fn cgroup2_mounts(mounts: &str) -> impl Iterator<Item = PathBuf> {
+    mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);
         let (path, kind) = (fields.next()?, fields.next()?);
         (kind == "cgroup2").then(|| PathBuf::from(path))
@@ -93,9 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn cgroup2_mount_is_that_of_its_type() {
-        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(cgroup2_mount(mounts), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(cgroup2_mount("cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n"), None);
+    fn cgroup2_mounts_are_those_of_its_type() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+                      cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n\
+                      cgroup2 /host/sys/fs/cgroup cgroup2 ro 0 0\n";
+        let found: Vec<_> = cgroup2_mounts(mounts).collect();
+        assert_eq!(found, [Path::new("/sys/fs/cgroup/unified"), Path::new("/host/sys/fs/cgroup")]);
     }
 }
