@@ -44,7 +44,7 @@ struct RunOptions {
 pub(super) struct CompareOptions {
     #[command(flatten)]
     run: RunOptions,
-    /// Interleaved rounds [default: 5, with --quick 3].
+    /// Interleaved rounds [default: 4, with --quick 3].
     #[arg(long)]
     rounds: Option<usize>,
     /// Pods of the simulated node.
@@ -86,7 +86,7 @@ pub(super) struct DetectOptions {
     /// By what the server is to learn of deaths; may be given several times [default: each in turn].
     #[arg(long = "by", value_enum)]
     modes: Vec<Mode>,
-    /// Containers to kill [default: 200, with --quick 50]; ways that take a second or so get a quarter of that.
+    /// Containers to kill [default: 120, with --quick 40]; ways that take a second or so get a quarter of that.
     #[arg(long)]
     deaths: Option<usize>,
 }
@@ -122,7 +122,7 @@ pub(super) fn compare(options: &CompareOptions) -> anyhow::Result<ExitCode> {
     let (scale, rounds) = match (options.smoke, options.run.quick) {
         (true, _) => (Scale::smoke(), 1),
         (_, true) => (Scale::quick(), 3),
-        _ => (Scale::full(), 5),
+        _ => (Scale::full(), 4),
     };
     let plan = ComparePlan {
         ours: options.run.ours()?,
@@ -162,7 +162,7 @@ pub(super) fn density(options: &DensityOptions) -> anyhow::Result<ExitCode> {
 pub(super) fn detect(options: &DetectOptions) -> anyhow::Result<ExitCode> {
     let ours = options.run.ours()?.context("--ours is needed: only pods-api is asked for this")?;
     let modes = if options.modes.is_empty() { Mode::ALL.to_vec() } else { options.modes.clone() };
-    let deaths = options.deaths.unwrap_or(if options.run.quick { 50 } else { 200 });
+    let deaths = options.deaths.unwrap_or(if options.run.quick { 40 } else { 120 });
     let plan = DetectPlan { ours, ours_arguments: options.run.ours_arguments.clone(), modes, deaths };
     options.run.measure(|run, interrupted| {
         run.detection = Some(run_detection(&plan, interrupted)?);

@@ -60,11 +60,10 @@ impl ComparePlan {
                 |id: &str| self.only.is_empty() || self.only.iter().any(|part| id.contains(part.as_str()));
             workloads.into_iter().filter(|workload| is_wanted(workload.id())).collect()
         };
-        let (mut node, mut fan_out) = (Workload::node(), Workload::fan_out());
-        if self.cpu_quota.is_some() {
-            node.retain(Workload::tells_under_quota);
-            fan_out.retain(Workload::tells_under_quota);
-        }
+        let (node, fan_out) = match self.cpu_quota {
+            None => (Workload::node(), Workload::fan_out()),
+            Some(_) => (Workload::node_under_quota(), Workload::fan_out_under_quota()),
+        };
         let groups = [
             Group { pods: self.pods, workloads: wanted(node) },
             Group { pods: self.pods.min(FAN_OUT_PODS), workloads: wanted(fan_out) },

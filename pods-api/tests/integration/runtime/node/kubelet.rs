@@ -110,6 +110,9 @@ impl Kubelet {
                 security_context: Some(cri::LinuxSandboxSecurityContext {
                     namespace_options: Some(cri::NamespaceOption {
                         network: mode as i32,
+                        // The default is one PID namespace for the pod, in which the shim kills what is left before
+                        // it tells of the end: the kubelet asks for one of each container's own.
+                        pid: cri::NamespaceMode::Container as i32,
                         ..Default::default()
                     }),
                     ..Default::default()
