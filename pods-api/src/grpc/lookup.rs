@@ -25,6 +25,8 @@ use tokio::time::Instant;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often a waiting call looks at a process again: no event tells of one that moves or ends without eBPF.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a waiting call takes a process that is gone for one whose events are still on their way.
+const PROCESS_GRACE: Duration = Duration::from_millis(200);
 /// How many candidates a message names.
 const MAX_CANDIDATES: usize = 3;
 /// The longest ID and cgroup path that is looked at; longer ones name nothing.
@@ -64,7 +66,9 @@ pub(super) async fn answer(
         let message = format!("finding by {hidden} would show it, and the rule {:?} does not", grant.rule);
         Status::new(Code::PermissionDenied, message)
     })?;
-    let end = Instant::now() + wait_of(request.wait)?;
+    let start = Instant::now();
+    let end = start + wait_of(request.wait)?;
+    let grace = end.min(start + PROCESS_GRACE);
     loop {
         // Asked for before the look: a publication in between is not missed.
         let published = changed.notified();
@@ -73,13 +77,12 @@ pub(super) async fn answer(
         let look = Look { pods: &shared.store.load_full(), locate: &*shared.locate, grant };
         match look.find(&key) {
             Ok(response) => return Ok(response),
-            Err(Failure::Final(status)) => return Err(status),
             Err(Failure::NotYet(status)) if Instant::now() >= end => return Err(status),
-            Err(Failure::NotYet(_)) => {
-                let again = match key {
-                    LookupKey::Process(_) => end.min(Instant::now() + PROCESS_INTERVAL),
-                    _ => end,
-                };
+            Err(Failure::Final(status)) if !key.is_process() || Instant::now() >= grace => {
+                return Err(status);
+            }
+            Err(_) => {
+                let again = if key.is_process() { end.min(Instant::now() + PROCESS_INTERVAL) } else { end };
                 // Either way there is another look, the last one after the end of the wait.
                 let _ = tokio::time::timeout_at(again, published).await;
             }
@@ -135,6 +138,10 @@ impl LookupKey {
             Self::Ip(_) => &["status.podIPs"],
             Self::Container(_) => &["status.containerStatuses.containerID"],
         }
+    }
+
+    fn is_process(&self) -> bool {
+        matches!(self, Self::Process(_))
     }
 
     /// What is not found, for a message.

@@ -11,8 +11,8 @@ use pods_api_proto::podsapi::v1::node_client::NodeClient;
 use pods_api_proto::podsapi::v1::{LookupRequest, LookupResponse};
 
 use super::Stage;
-use crate::harness::{PATIENCE, Server, cannot_run, eventually};
-use crate::runtime::node::{self, IMAGE, Recipe, SandboxOptions, missing};
+use crate::harness::{PATIENCE, Server, Setup, cannot_run, eventually};
+use crate::runtime::node::{self, IMAGE, Node, Recipe, SandboxOptions, missing};
 
 const UID: &str = "7c0f6a52-0000-4000-8000-00000000d001";
 /// Says how many containers are started.
@@ -26,7 +26,8 @@ fn every_container_is_found_by_its_process_from_its_first_instruction_on() {
         return cannot_run(&why);
     }
     let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().unwrap());
-    let mut stage = Stage::new();
+    let setup = Setup::new().argument("--rate-limit-qps=1000000").argument("--rate-limit-burst=1000000");
+    let mut stage = Stage::beside(Node::start(), setup.argument("--ebpf=auto"));
     // Only events know a process that has ended by the time it is asked for.
     let is_told_of_processes = stage.server.http("/readyz?verbose").1.contains("events: eBPF");
     let command: &[&str] =
@@ -51,7 +52,7 @@ fn every_container_is_found_by_its_process_from_its_first_instruction_on() {
                 let start = Instant::now();
                 let answer = ask_at(&server, Key::Pid(pid));
                 // The runtime's own processes come first, and are gone in no time.
-                let is_gone = answer.is_err() && !Path::new(&format!("/proc/{pid}")).exists();
+                let is_gone = answer.as_ref().is_err_and(|error| error.contains("there is no process"));
                 if is_told_of_processes || !is_gone {
                     break (pid, answer, start.elapsed());
                 }
@@ -75,12 +76,16 @@ fn every_container_is_found_by_its_process_from_its_first_instruction_on() {
     }
     times.sort_unstable();
     eprintln!(
-        "{count} starts, {} misses; from the process being seen to the answer: median {:?}, longest {:?}",
+        "{count} starts, eBPF: {is_told_of_processes}, {} misses; from the process being seen to the answer: median {:?}, longest {:?}",
         misses.len(),
         times[times.len() / 2],
         times[times.len() - 1]
     );
     assert!(misses.is_empty(), "{misses:#?}");
+    let metrics = stage.server.http("/metrics").1;
+    let hints = metrics.lines().find_map(|line| line.strip_prefix("pods_api_runtime_hints_total "));
+    let hints: u32 = hints.and_then(|count| count.parse().ok()).expect("hints are counted");
+    assert!(hints >= 2 * count, "{hints} hints of {count} containers that came up and ended");
     // The name comes with the status.
     let last = stage.node.run(&sandbox, &Recipe { attempt: count, ..Recipe::shell("a", super::FOREVER) });
     eventually("the container's name", PATIENCE, || {
