@@ -35,11 +35,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     // Every stage runs, whatever the one before found: one run shows all there is to mend.
     let mut earlier = Vec::new();
     if arguments.nextest.is_empty() {
-        earlier.push(status(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?);
+        earlier.push(status(tested().args(["test", "--workspace", "--doc", "--quiet"]))?);
         // Loom's models of the lock-free parts: a feature replaces their atomics, so they are a build of their
         // own. Of the whole workspace, so that all else is as the tests below need it.
         let models = ["test", "--quiet", "--workspace", "--features", "pods-api/loom", "--lib", "loom"];
-        earlier.push(status(cargo().args(models))?);
+        earlier.push(status(tested().args(models))?);
     }
     if arguments.runtimes == Runtimes::All {
         for suite in containerd::SUITES {
@@ -59,10 +59,20 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn nextest() -> Command {
-    let mut nextest = cargo();
+    let mut nextest = tested();
     nextest.args(["nextest", "run"]);
     if std::env::var_os("CI").is_some() {
         nextest.args(["--profile", "ci"]);
     }
     nextest
+}
+
+/// Cargo for a build that has the kernel programs in it: without them, tests of theirs would be tests of nothing.
+fn tested() -> Command {
+    const CHOICE: &str = "PODS_API_BUILD_EBPF";
+    let mut cargo = cargo();
+    if std::env::var_os(CHOICE).is_none() {
+        cargo.env(CHOICE, "require");
+    }
+    cargo
 }
