@@ -166,3 +166,25 @@ fn bpftool_shows_whose_a_cgroup_is() {
     });
     drop(server);
 }
+
+#[test]
+fn documented_reader_finds_the_pod() {
+    use aya::maps::{HashMap, Map, MapData};
+    use pods_api_common::{CgroupEntry, FLAG_CONTAINER};
+
+    if !can_load() {
+        return;
+    }
+    let mounts = Mounts::new();
+    let server = mounts.server();
+    let pinned = MapData::from_pin(mounts.pins().join("pods_cgroups")).unwrap();
+    let map: HashMap<_, u64, CgroupEntry> = HashMap::try_from(Map::HashMap(pinned)).unwrap();
+    let cgroups = PodCgroups::new("reader");
+    let id = super::pod::id(cgroups.container()).0;
+    let entry = eventually("the container to be in the map", PATIENCE, || map.get(&id, 0).ok());
+    let container = cgroups.container().file_name().unwrap().to_string_lossy().into_owned();
+    let uid = cgroups.pod().file_name().unwrap().to_string_lossy().trim_start_matches("pod").to_owned();
+    let expected = CgroupEntry::new(&uid, Some(&container), None).unwrap();
+    assert_eq!((entry, entry.flags), (expected, FLAG_CONTAINER));
+    drop(server);
+}

@@ -1,10 +1,14 @@
 //! More events than the ring buffer holds (BPF-1, MET-1).
 
+use aya::maps::{HashMap, Map, MapData};
 use pods_api::kernel::{Feed as _, KernelEvent};
-use pods_api_common::Counters;
+use pods_api_common::{CgroupEntry, Counters};
 
-use super::Programs;
+use rustix::process::{Pid, Signal};
+
 use super::pod::PodCgroups;
+use super::{Programs, can_load};
+use crate::harness::{PATIENCE, Setup, eventually};
 
 /// The smallest ring buffer: 128 events of processes.
 const RING_BYTES: u32 = 4096;
@@ -38,4 +42,49 @@ fn what_does_not_fit_is_counted_to_the_last_event() {
     assert!(told[0] >= lost);
     let read_again = programs.0.status.received().map(|(_, count)| count).sum::<u64>();
     assert_eq!(read, read_again);
+}
+
+#[test]
+fn server_that_lost_events_knows_everything_again() {
+    if !can_load() {
+        return;
+    }
+    let mut server = Setup::new()
+        .within(&["unshare", "--mount", "--propagation", "private"])
+        .argument("--ebpf=require")
+        .argument("--ebpf-ring-bytes=4KiB")
+        .start();
+    let cgroups = PodCgroups::new("converges");
+    let metric = |name: &str| -> u64 {
+        let (_, metrics) = server.http("/metrics");
+        let values = metrics.lines().filter(|line| line.starts_with(name));
+        values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+    };
+    let scans = metric("pods_api_kernel_scans_total");
+    // A stopped server reads nothing: the ring buffer fills up, and a container's life begins unseen.
+    let stop =
+        |signal| rustix::process::kill_process(Pid::from_raw(server.pid().cast_signed()).unwrap(), signal);
+    stop(Signal::STOP).unwrap();
+    let script = format!("i=0; while [ $i -lt {EXECUTIONS} ]; do /bin/true; i=$((i+1)); done");
+    cgroups.shell(&script).wait().unwrap();
+    let unseen = cgroups.pod().join("beef".repeat(16));
+    std::fs::create_dir(&unseen).unwrap();
+    let unseen_id = super::pod::id(&unseen).0;
+    let pin = format!("/proc/{}/root/sys/fs/bpf/pods-api/pods_cgroups", server.pid());
+    let map = Map::HashMap(MapData::from_pin(pin).unwrap());
+    let map: HashMap<_, u64, CgroupEntry> = HashMap::try_from(map).unwrap();
+    stop(Signal::CONT).unwrap();
+    eventually("a scan to find what was missed", PATIENCE, || {
+        let known = map.get(&unseen_id, 0).is_ok();
+        (known && metric("pods_api_kernel_scans_total") > scans).then_some(())
+    });
+    let (sent, lost) =
+        (metric("pods_api_kernel_events_sent_total"), metric("pods_api_kernel_events_lost_total"));
+    assert!(lost > 0 && sent + lost >= 2 * EXECUTIONS, "{sent} sent, {lost} lost");
+    eventually("everything sent to be read", PATIENCE, || {
+        let sent = metric("pods_api_kernel_events_sent_total");
+        (metric("pods_api_kernel_events_read_total") == sent).then_some(())
+    });
+    std::fs::remove_dir(&unseen).unwrap();
+    assert!(server.stop().success());
 }
