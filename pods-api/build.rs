@@ -107,7 +107,7 @@ impl Toolchain {
 
     /// Builds the programs and returns the object.
     fn build(&self) -> Result<PathBuf, Box<dyn Error>> {
-        let directory = PathBuf::from(required("OUT_DIR")?).join("ebpf");
+        let directory = shared_directory(Path::new(&required("OUT_DIR")?));
         let mut build = match self {
             Self::Debian => {
                 let mut cargo = Command::new(DEBIAN_CARGO);
@@ -153,6 +153,12 @@ impl Toolchain {
         }
         Ok(directory.join(target()?).join("release/pods-api-ebpf"))
     }
+}
+
+/// Where all profiles and features of this package build the programs: they are the same, and so are built once.
+/// `OUT_DIR` is `TARGET/PROFILE/build/PACKAGE-HASH/out`.
+fn shared_directory(out: &Path) -> PathBuf {
+    out.ancestors().nth(4).unwrap_or(out).join("ebpf")
 }
 
 /// Copies the object without what debuggers want, nine tenths of it, where LLVM's tools are at hand. BTF stays.
