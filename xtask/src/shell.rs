@@ -21,6 +21,16 @@ pub(crate) fn cargo() -> Command {
     in_root(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// Cargo for a build that has the kernel programs in it: without them, tests of theirs would be tests of nothing.
+pub(crate) fn testing_cargo() -> Command {
+    const CHOICE: &str = "PODS_API_BUILD_EBPF";
+    let mut cargo = cargo();
+    if std::env::var_os(CHOICE).is_none() {
+        cargo.env(CHOICE, "require");
+    }
+    cargo
+}
+
 /// A command in the root of the work tree.
 pub(crate) fn in_root(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);

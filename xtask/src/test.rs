@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 
 use crate::containerd;
 use crate::setup::{self, Scope};
-use crate::shell::{cargo, exit_code, say, status};
+use crate::shell::{exit_code, say, status, testing_cargo};
+use crate::vm;
 
 /// The arguments of `cargo xtask test`.
 #[derive(Args)]
@@ -33,46 +34,40 @@ enum Runtimes {
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     setup::ensure(Scope::Test)?;
     // Every stage runs, whatever the one before found: one run shows all there is to mend.
-    let mut earlier = Vec::new();
+    let mut all_passed = true;
     if arguments.nextest.is_empty() {
-        earlier.push(status(tested().args(["test", "--workspace", "--doc", "--quiet"]))?);
+        all_passed &= status(testing_cargo().args(["test", "--workspace", "--doc", "--quiet"]))?.success();
         // Loom's models of the lock-free parts: a feature replaces their atomics, so they are a build of their
         // own. Of the whole workspace, so that all else is as the tests below need it.
         let models = ["test", "--quiet", "--workspace", "--features", "pods-api/loom", "--lib", "loom"];
-        earlier.push(status(tested().args(models))?);
+        all_passed &= status(testing_cargo().args(models))?.success();
+        // The oldest kernel and the newest; `cargo xtask vm` has those between them too.
+        all_passed &= vm::check(&[vm::Kernel::V5_10, vm::Kernel::Newest], false).unwrap_or_else(|error| {
+            say(format_args!("the tests on other kernels could not run: {error:#}"));
+            false
+        });
     }
     if arguments.runtimes == Runtimes::All {
         for suite in containerd::SUITES {
             let mut nextest = nextest();
             nextest.env("PODS_API_TEST_CONTAINERD", containerd::programs(suite)?);
             let tests = ["--package", "pods-api", "--filterset", "test(runtime::containerd::)"];
-            earlier.push(status(nextest.args(tests))?);
+            all_passed &= status(nextest.args(tests))?.success();
         }
     }
-    let failed = earlier.into_iter().find(|status| !status.success());
-    if failed.is_some() {
+    if !all_passed {
         // Said now, because the runner's summary is to be the last word.
         say("a stage above has failed; the exit status will say so, whatever comes below");
     }
     let last = status(nextest().arg("--workspace").args(&arguments.nextest))?;
-    Ok(exit_code(if last.success() { failed.unwrap_or(last) } else { last }))
+    Ok(if last.success() && !all_passed { ExitCode::FAILURE } else { exit_code(last) })
 }
 
 fn nextest() -> Command {
-    let mut nextest = tested();
+    let mut nextest = testing_cargo();
     nextest.args(["nextest", "run"]);
     if std::env::var_os("CI").is_some() {
         nextest.args(["--profile", "ci"]);
     }
     nextest
-}
-
-/// Cargo for a build that has the kernel programs in it: without them, tests of theirs would be tests of nothing.
-fn tested() -> Command {
-    const CHOICE: &str = "PODS_API_BUILD_EBPF";
-    let mut cargo = cargo();
-    if std::env::var_os(CHOICE).is_none() {
-        cargo.env(CHOICE, "require");
-    }
-    cargo
 }

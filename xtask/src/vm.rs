@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use crate::debian::{self, Release};
 use crate::initramfs::Initramfs;
 use crate::setup::{self, Scope};
-use crate::shell::{cargo, run, say, target};
+use crate::shell::{run, say, target, testing_cargo};
 
 /// How long a machine may run; it needs a fifth of it.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -237,11 +237,11 @@ fn init_script(test: &Path) -> String {
 
 /// Builds the integration tests, and with them the server, and returns the test binary.
 fn build_tests() -> Result<PathBuf> {
-    let mut build = cargo();
+    let mut build = testing_cargo();
     build.args([
         "test",
-        "--package",
-        "pods-api",
+        // As `cargo xtask test` builds them, which is then done once.
+        "--workspace",
         "--test",
         "integration",
         "--no-run",
