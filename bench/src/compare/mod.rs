@@ -182,7 +182,9 @@ impl Runner<'_> {
             return None;
         }
         progress(&format!("{}, system calls: {}", workload.title(), server.name));
-        match workload.run_counted(server, self.plan.scale.brief()) {
+        // perf sometimes attaches too late to a server that answers soon.
+        let mut count = || workload.run_counted(server, self.plan.scale.brief());
+        match count().or_else(|_| count()) {
             Ok(sample) => sample.syscalls,
             Err(error) => {
                 self.uncounted = Some(format!("{error:#}"));
