@@ -55,6 +55,19 @@ impl Node {
         Update::Changes { source: SourceId::Manifest, pods: vec![self.pod(number)], gone: Vec::new() }
     }
 
+    /// How long `read` takes, each time of a snapshot that has just been published.
+    fn time_after_changes<T>(&mut self, rounds: u64, read: impl Fn(&Snapshot) -> T) -> Duration {
+        let mut took = Duration::ZERO;
+        for _ in 0..rounds {
+            let update = self.change();
+            self.writer.apply([update], Now::read());
+            let start = Instant::now();
+            black_box(read(&self.published.load()));
+            took += start.elapsed();
+        }
+        took
+    }
+
     fn watchers(&self, count: usize) -> Vec<Watcher> {
         self.watchers_of(&View::whole(Contract::V1alpha1), count)
     }
@@ -111,17 +124,7 @@ fn list(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("after_one_event", pods), |bencher| {
             let mut node = Node::new(pods);
             black_box(node.published.load_full().list_message());
-            bencher.iter_custom(|rounds| {
-                let mut took = Duration::ZERO;
-                for _ in 0..rounds {
-                    let update = node.change();
-                    node.writer.apply([update], Now::read());
-                    let start = Instant::now();
-                    black_box(node.published.load().list_message());
-                    took += start.elapsed();
-                }
-                took
-            });
+            bencher.iter_custom(|rounds| node.time_after_changes(rounds, |snapshot| snapshot.list_message()));
         });
         group.bench_function(BenchmarkId::new("unchanged", pods), |bencher| {
             let node = Node::new(pods);
@@ -177,15 +180,7 @@ fn masked_list(criterion: &mut Criterion) {
         });
         group.bench_function(format!("{name}_after_one_event"), |bencher| {
             bencher.iter_custom(|rounds| {
-                let mut took = Duration::ZERO;
-                for _ in 0..rounds {
-                    let update = node.change();
-                    node.writer.apply([update], Now::read());
-                    let start = Instant::now();
-                    black_box(node.published.load().masked_list_message(&mask));
-                    took += start.elapsed();
-                }
-                took
+                node.time_after_changes(rounds, |snapshot| snapshot.masked_list_message(&mask))
             });
         });
         group.sample_size(10).bench_function(format!("{name}_first"), |bencher| {

@@ -12,4 +12,5 @@ pub use grant::{Grant, Operation, Operations};
 pub use identity::{Identify, Identity, Nowhere};
 pub use peer::{Peer, PeerKey};
 pub use policy::{Decision, Policy};
+pub(crate) use process::is_alive;
 pub use rule::{Rule, RuleError, Subject};

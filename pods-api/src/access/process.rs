@@ -5,7 +5,7 @@ use crate::pod::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -37,14 +37,15 @@ impl Process {
         }
         let executable = executable(self.pid);
         let identity = identify.identify(self.pid, self.pidfd.as_fd());
-        self.is_alive().then_some((executable, identity))
+        is_alive(self.pidfd.as_fd()).then_some((executable, identity))
     }
+}
 
-    /// Whether any thread of the process still runs: a number is not given away before the process has ended.
-    fn is_alive(&self) -> bool {
-        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
-    }
+/// Whether any thread of the process still runs: a pidfd is readable from its end on, and its number is not given away
+/// before.
+pub(crate) fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
+    let mut ended = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
 fn has_proc_of_this_namespace() -> bool {
@@ -70,7 +71,6 @@ mod tests {
     use super::super::identity::Nowhere;
     use super::*;
     use std::cell::RefCell;
-    use std::os::fd::BorrowedFd;
     use std::process::{Child, Command, Stdio};
     use std::sync::Mutex;
 

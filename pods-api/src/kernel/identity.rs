@@ -5,9 +5,8 @@ use super::hierarchy::V1_CONTROLLERS;
 use super::namespace::CgroupNamespace;
 use super::resolve::resolve;
 use super::view::KernelView;
-use crate::access::{Identify, Identity};
+use crate::access::{Identify, Identity, is_alive};
 use crate::pod::{CgroupId, ContainerId, Locate, Located, Pid, Place, PodStore, Snapshot};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::fs::File;
@@ -183,12 +182,6 @@ impl Locate for Locator {
     fn add_waker(&self, waker: &Waker) {
         self.view.add_waker(waker);
     }
-}
-
-/// Whether the process has not ended: a pidfd is readable from then on.
-fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
-    let mut ended = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
 /// The process that a thread belongs to.

@@ -86,8 +86,11 @@ impl ProcessTable {
     /// Forgets those that ended a while ago.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let before = self.processes.len();
-        while self.ended.front().is_some_and(|(at, _)| now.duration_since(*at) >= KEEP) {
-            self.remove_oldest();
+        while let Some((at, pid)) = self.ended.front().copied()
+            && now.duration_since(at) >= KEEP
+        {
+            self.ended.pop_front();
+            self.remove_ended(pid, at);
         }
         self.processes.len() < before
     }
@@ -100,12 +103,17 @@ impl ProcessTable {
     /// Removes the process that ended first. `false` if none has.
     fn remove_oldest(&mut self) -> bool {
         while let Some((at, pid)) = self.ended.pop_front() {
-            if self.processes.get(pid).is_some_and(|process| process.ended == Some(at)) {
-                self.processes.0.remove(&pid);
+            if self.remove_ended(pid, at) {
                 return true;
             }
         }
         false
+    }
+
+    /// Removes the process that ended at that time, unless its number is another's since.
+    fn remove_ended(&mut self, pid: Pid, at: Instant) -> bool {
+        let is_same = self.processes.get(pid).is_some_and(|process| process.ended == Some(at));
+        is_same && self.processes.0.remove(&pid).is_some()
     }
 }
 
@@ -132,6 +140,21 @@ mod tests {
         table.end(pid(7), start + KEEP);
         assert!(table.expire(start + 2 * KEEP) && table.processes().get(pid(7)).is_none());
         assert_eq!(table.next_expiry(), None);
+    }
+
+    #[test]
+    fn number_that_was_given_away_anew_does_not_take_a_later_end_with_it() {
+        let start = Instant::now();
+        let mut table = ProcessTable::default();
+        for number in [7, 8] {
+            table.insert(pid(number), CgroupId(1));
+        }
+        table.end(pid(7), start);
+        table.insert(pid(7), CgroupId(2));
+        table.end(pid(8), start + KEEP / 2);
+        table.expire(start + KEEP);
+        assert!(table.processes().get(pid(8)).is_some(), "it ended only half that time ago");
+        assert!(table.expire(start + KEEP + KEEP / 2) && table.processes().get(pid(8)).is_none());
     }
 
     #[test]

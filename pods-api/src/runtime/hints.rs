@@ -15,7 +15,6 @@ const QUEUE: usize = 1024;
 /// What to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hint {
-    Container(ContainerId),
     /// A container or sandbox of this pod is being made.
     Appeared(PodUid, ContainerId),
     Ended(ContainerId),
@@ -54,11 +53,6 @@ impl RuntimeHints {
         let has_overflowed = Arc::new(AtomicBool::new(false));
         let queue = HintQueue { queue: receiver, has_overflowed: has_overflowed.clone() };
         (Self { queue: sender, has_overflowed, status }, queue)
-    }
-
-    /// Something happened to this container or sandbox: look at its pod now.
-    pub fn look_at(&self, container: ContainerId) {
-        self.send(Hint::Container(container));
     }
 
     /// A container or sandbox of this pod is being made.

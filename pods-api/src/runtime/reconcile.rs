@@ -371,7 +371,6 @@ impl<S: FnMut(Update)> Reconciler<S> {
     fn take_hint(&mut self, run: &Run, hint: Hint) {
         // A hint is never news in itself, so that none of these changes a pod.
         match hint {
-            Hint::Container(id) => self.ledger.look_at(&id),
             // With events the runtime tells of it itself, and later, when it is to be seen.
             Hint::Appeared(pod, id) => self.ledger.expect(&pod, &id, !run.is_told_of_changes()),
             Hint::Ended(id) => self.ledger.expect_end(id, Instant::now()),

@@ -101,6 +101,19 @@ impl Bench {
         Self { state, store, room: None, runtime, events, thread: Some(thread), directory }
     }
 
+    /// A runtime that runs one container, `a0` in the sandbox `s` of pod `p`, which the API server has too, and the
+    /// room over it once it shows that.
+    pub(crate) fn with_one_running(list_interval: Duration) -> Self {
+        let prepare = |state: &mut State| {
+            state.sandbox("p", "s");
+            state.container("a0");
+        };
+        let bench = Self::new(prepare).start(list_interval);
+        bench.pods(&["p"]);
+        bench.wait_for("p", "Running a:running(a0) r0 ready");
+        bench
+    }
+
     /// Starts the room. `list_interval` holds with and without events, so that a test knows what found a change.
     pub(crate) fn start(self, list_interval: Duration) -> Self {
         self.start_with(|config| {

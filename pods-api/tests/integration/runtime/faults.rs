@@ -201,13 +201,7 @@ fn list_that_fails_is_taken_again_soon_although_events_stand() {
 
 #[test]
 fn runtime_that_fails_lists_is_not_asked_for_more_of_them() {
-    let bench = Bench::new(|state| {
-        state.sandbox("p", "s");
-        state.container("a0");
-    });
-    let bench = bench.start(NEVER);
-    bench.pods(&["p"]);
-    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let bench = Bench::with_one_running(NEVER);
     bench.wait_for_events();
     bench.with(|state| {
         state.faults.insert("ListContainers".to_owned(), Fault::Error(Code::Internal));
@@ -217,7 +211,7 @@ fn runtime_that_fails_lists_is_not_asked_for_more_of_them() {
     let (start, mut sent) = (Instant::now(), 0);
     // Each is looked up in vain, and then wishes for a list.
     while start.elapsed() < Duration::from_millis(500) {
-        hints.look_at(format!("unheard-of-{sent}").as_str().into());
+        hints.ended(format!("unheard-of-{sent}").as_str().into());
         sent += 1;
         eventually("its failure", PATIENCE, || (status.counts().failures >= sent).then_some(()));
     }

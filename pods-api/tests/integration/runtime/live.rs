@@ -49,13 +49,7 @@ fn list_finds_what_changed() {
 
 #[test]
 fn exit_event_is_shown_before_the_runtime_admits_it() {
-    let bench = Bench::new(|state| {
-        state.sandbox("p", "s");
-        state.container("a0");
-    });
-    let bench = bench.start(NEVER);
-    bench.pods(&["p"]);
-    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let bench = Bench::with_one_running(NEVER);
     bench.wait_for_events();
     // A process executed in the container ends: nothing happens, whatever comes after it.
     bench.with(|state| state.send_exit("a0", "exec-1", 9));
@@ -77,13 +71,7 @@ fn exit_event_is_shown_before_the_runtime_admits_it() {
 #[test]
 fn late_reason_is_a_correction() {
     // STAT-4: no event tells of it.
-    let bench = Bench::new(|state| {
-        state.sandbox("p", "s");
-        state.container("a0");
-    });
-    let bench = bench.start(NEVER);
-    bench.pods(&["p"]);
-    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let bench = Bench::with_one_running(NEVER);
     bench.wait_for_events();
     bench.with(|state| {
         state.end("a0", 137, "Error");
@@ -96,13 +84,7 @@ fn late_reason_is_a_correction() {
 
 #[test]
 fn pod_leaves_when_source_and_runtime_are_done_with_it() {
-    let bench = Bench::new(|state| {
-        state.sandbox("p", "s");
-        state.container("a0");
-    });
-    let bench = bench.start(OFTEN);
-    bench.pods(&["p"]);
-    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let bench = Bench::with_one_running(OFTEN);
     bench.pods(&[]);
     let deletion = || {
         let record = bench.store.load().get("p").cloned()?;
@@ -125,13 +107,7 @@ fn pod_leaves_when_source_and_runtime_are_done_with_it() {
 
 #[test]
 fn kubelets_word_of_an_unknown_container_is_checked() {
-    let bench = Bench::new(|state| {
-        state.sandbox("p", "s");
-        state.container("a0");
-    });
-    let bench = bench.start(NEVER);
-    bench.pods(&["p"]);
-    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let bench = Bench::with_one_running(NEVER);
     let with_word = |id: &str, restarts: i32| {
         let mut pod = pod("p");
         let running = v1::ContainerStateRunning::default();
@@ -247,36 +223,30 @@ fn cri_events_are_used_where_native_ones_are_refused() {
 
 #[test]
 fn hint_makes_a_change_known() {
-    let bench = Bench::new(|state| {
-        state.sandbox("p", "s");
-        state.container("a0");
-    });
-    let bench = bench.start(NEVER);
-    bench.pods(&["p"]);
-    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    let bench = Bench::with_one_running(NEVER);
     bench.with(|state| state.end("a0", 4, "Error"));
     let hints = bench.room.as_ref().unwrap().hints();
-    hints.look_at("a0".into());
+    hints.ended("a0".into());
     bench.wait_for("p", "Running a:4/Error(a0) r0");
     // Of a container that nobody has heard of, the runtime is asked whose it is: all are listed for no single one.
     bench.with(|state| {
         state.container("a1");
     });
     let lists = bench.room.as_ref().unwrap().status().counts().lists;
-    hints.look_at("a1".into());
+    hints.ended("a1".into());
     bench.wait_for("p", "Running a:running(a1) r1 ready last=4/Error");
     bench.with(|state| {
         state.sandbox("q", "t");
         state.container("b0");
     });
     bench.pods(&["p", "q"]);
-    hints.look_at("t".into());
+    hints.ended("t".into());
     bench.wait_for("q", "Running a:running(b0) r0 ready");
     assert_eq!(bench.room.as_ref().unwrap().status().counts().lists, lists);
     // More at once than the queue holds: a list answers for what was dropped.
     bench.with(|state| state.end("a1", 6, "Error"));
     for number in 0..100_000 {
-        hints.look_at(format!("nothing-{number}").as_str().into());
+        hints.ended(format!("nothing-{number}").as_str().into());
     }
     bench.wait_for("p", "Running a:6/Error(a1) r1 last=4/Error");
     let counts = bench.room.as_ref().unwrap().status().counts();
