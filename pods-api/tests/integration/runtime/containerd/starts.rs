@@ -26,8 +26,13 @@ fn every_container_is_found_by_its_process_from_its_first_instruction_on() {
         return cannot_run(&why);
     }
     let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().unwrap());
-    let setup = Setup::new().argument("--rate-limit-qps=1000000").argument("--rate-limit-burst=1000000");
-    let mut stage = Stage::beside(Node::start(), setup.argument("--ebpf=auto"));
+    let setup = Setup::new()
+        // It may have to mount the bpf filesystem, which it leaves mounted.
+        .within(&["unshare", "--mount", "--propagation", "private"])
+        .argument("--ebpf=auto")
+        .argument("--rate-limit-qps=1000000")
+        .argument("--rate-limit-burst=1000000");
+    let mut stage = Stage::beside(Node::start(), setup);
     let is_told_of_processes = stage.server.http("/readyz?verbose").1.contains("events: eBPF");
     let command = &["/bin/busybox", "sleep", "0.3"];
     stage.pod(UID, &format!("restartPolicy: Always, containers: [{{name: a, image: '{IMAGE}'}}]"));
