@@ -110,8 +110,9 @@ impl Kubelet {
                 security_context: Some(cri::LinuxSandboxSecurityContext {
                     namespace_options: Some(cri::NamespaceOption {
                         network: mode as i32,
-                        // The default is one PID namespace for the pod, in which the shim kills what is left before
-                        // it tells of the end: the kubelet asks for one of each container's own.
+                        // The default is one PID namespace for the pod, in which the shim kills what is left with
+                        // runc, some 15 ms, before it tells of a container's end: unless a pod shares its processes
+                        // the kubelet asks for a namespace of each container's own.
                         pid: cri::NamespaceMode::Container as i32,
                         ..Default::default()
                     }),
@@ -163,7 +164,11 @@ impl Kubelet {
                     memory_limit_in_bytes: recipe.memory_limit,
                     ..Default::default()
                 }),
-                ..Default::default()
+                // The runtime does not take them from the sandbox.
+                security_context: Some(cri::LinuxContainerSecurityContext {
+                    namespace_options: namespace_options(&sandbox_config),
+                    ..Default::default()
+                }),
             }),
             ..Default::default()
         };
@@ -246,6 +251,10 @@ impl Kubelet {
         let answer = self.call(async |client| client.pod_sandbox_status(request).await)?;
         Ok(answer.status.and_then(|status| status.network).map(|network| network.ip).unwrap_or_default())
     }
+}
+
+fn namespace_options(sandbox: &cri::PodSandboxConfig) -> Option<cri::NamespaceOption> {
+    sandbox.linux.as_ref()?.security_context.as_ref()?.namespace_options.clone()
 }
 
 fn labels(uid: &str, name: &str) -> BTreeMap<String, String> {
