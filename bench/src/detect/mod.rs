@@ -46,18 +46,21 @@ pub(crate) enum Mode {
     /// The runtime's events.
     Events,
     /// eBPF's hints, and what the runtime then says; no events.
-    Hints,
-    /// Neither: the runtime's lists, and what inotify shows of cgroups.
+    Ebpf,
+    /// inotify's hints of cgroups, which stand in for eBPF's where it cannot be loaded.
+    Inotify,
+    /// No hint of any kind: the runtime's lists alone.
     Lists,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 3] = [Self::Events, Self::Hints, Self::Lists];
+    pub(crate) const ALL: [Self; 4] = [Self::Events, Self::Ebpf, Self::Inotify, Self::Lists];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Events => "events",
-            Self::Hints => "hints",
+            Self::Ebpf => "ebpf",
+            Self::Inotify => "inotify",
             Self::Lists => "lists",
         }
     }
@@ -66,8 +69,14 @@ impl Mode {
     fn arguments(self, help: &str) -> Vec<&'static str> {
         let flags: &[(&str, &'static str)] = match self {
             Self::Events => &[("--ebpf", "--ebpf=off")],
-            Self::Hints => &[("--ebpf", "--ebpf=require"), ("--runtime-events", "--runtime-events=off")],
-            Self::Lists => &[("--ebpf", "--ebpf=off"), ("--runtime-events", "--runtime-events=off")],
+            Self::Ebpf => &[("--ebpf", "--ebpf=require"), ("--runtime-events", "--runtime-events=off")],
+            Self::Inotify => &[("--ebpf", "--ebpf=off"), ("--runtime-events", "--runtime-events=off")],
+            Self::Lists => &[
+                ("--ebpf", "--ebpf=off"),
+                ("--runtime-events", "--runtime-events=off"),
+                // Where there are no pods, so that nothing is seen of them.
+                ("--cgroup-root", "--cgroup-root=/pods-bench-none"),
+            ],
         };
         flags.iter().filter(|(name, _)| help.contains(name)).map(|(_, flag)| *flag).collect()
     }
@@ -76,7 +85,7 @@ impl Mode {
         match self {
             Self::Events => wanted,
             // About one in ten takes a second or more.
-            Self::Hints | Self::Lists => wanted.div_ceil(4),
+            Self::Ebpf | Self::Inotify | Self::Lists => wanted.div_ceil(4),
         }
     }
 }

@@ -164,7 +164,7 @@ pub(crate) struct Detection {
 /// The same by one way of learning of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DetectionMode {
-    /// "events", "hints" or "lists".
+    /// "events", "ebpf", "inotify" or "lists".
     pub(crate) mode: String,
     /// Containers whose process died.
     pub(crate) deaths: u64,

@@ -1,9 +1,11 @@
 //! More events than the ring buffer holds (BPF-1, MET-1).
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use aya::maps::{HashMap, Map, MapData};
 use pods_api::kernel::{Feed as _, KernelEvent};
 use pods_api_common::{CgroupEntry, Counters};
-
 use rustix::process::{Pid, Signal};
 
 use super::pod::PodCgroups;
@@ -12,15 +14,46 @@ use crate::harness::{PATIENCE, Setup, eventually};
 
 /// The smallest ring buffer: 128 events of processes.
 const RING_BYTES: u32 = 4096;
-const EXECUTIONS: u64 = 500;
+/// How long programs are executed.
+const STORM: Duration = Duration::from_secs(1);
+
+/// Executes programs in the container, one after the other on each CPU, as fast as this machine can. Returns how many.
+fn storm(cgroups: &PodCgroups) -> u64 {
+    let directory = tempfile::tempdir().unwrap();
+    let stop = directory.path().join("stop");
+    let counts: Vec<_> = (0..num_cpus()).map(|cpu| directory.path().join(cpu.to_string())).collect();
+    let start = |count: &PathBuf| {
+        // Ends by itself too, should nobody be left to end it.
+        cgroups.shell(&format!(
+            "i=0; while [ ! -e {} ] && [ $i -lt 100000 ]; do /bin/true; i=$((i+1)); done; echo $i > {}",
+            stop.display(),
+            count.display()
+        ))
+    };
+    let mut shells: Vec<_> = counts.iter().map(start).collect();
+    std::thread::sleep(STORM);
+    std::fs::write(&stop, []).unwrap();
+    for shell in &mut shells {
+        assert!(shell.wait().unwrap().success());
+    }
+    let executions = counts
+        .iter()
+        .map(|count| std::fs::read_to_string(count).unwrap().trim().parse::<u64>().unwrap())
+        .sum();
+    eprintln!("{executions} executions in {STORM:?}");
+    executions
+}
+
+fn num_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 #[test]
 fn what_does_not_fit_is_counted_to_the_last_event() {
     let Some(mut programs) = Programs::load(RING_BYTES) else { return };
     let cgroups = PodCgroups::new("storm");
-    let script = format!("i=0; while [ $i -lt {EXECUTIONS} ]; do /bin/true; i=$((i+1)); done");
     // Nobody reads meanwhile.
-    cgroups.shell(&script).wait().unwrap();
+    let executions = storm(&cgroups);
     cgroups.remove();
 
     let counters = programs.0.status.counters();
@@ -29,7 +62,7 @@ fn what_does_not_fit_is_counted_to_the_last_event() {
     assert!(lost > 0);
     assert_eq!(lost, sum(|counters| counters.ring_full), "for no other cause");
     // An execution and an end for each; other tests' cgroups may add to it, nothing takes away.
-    assert!(sent + lost >= 2 * EXECUTIONS, "{sent} sent, {lost} lost");
+    assert!(sent + lost >= 2 * executions, "{sent} sent, {lost} lost");
 
     let (mut read, mut told) = (0, Vec::new());
     programs.0.ring.drain(&mut |event| match event {
@@ -65,8 +98,7 @@ fn server_that_lost_events_knows_everything_again() {
     let stop =
         |signal| rustix::process::kill_process(Pid::from_raw(server.pid().cast_signed()).unwrap(), signal);
     stop(Signal::STOP).unwrap();
-    let script = format!("i=0; while [ $i -lt {EXECUTIONS} ]; do /bin/true; i=$((i+1)); done");
-    cgroups.shell(&script).wait().unwrap();
+    let executions = storm(&cgroups);
     let unseen = cgroups.pod().join("beef".repeat(16));
     std::fs::create_dir(&unseen).unwrap();
     let unseen_id = super::pod::id(&unseen).0;
@@ -80,7 +112,7 @@ fn server_that_lost_events_knows_everything_again() {
     });
     let (sent, lost) =
         (metric("pods_api_kernel_events_sent_total"), metric("pods_api_kernel_events_lost_total"));
-    assert!(lost > 0 && sent + lost >= 2 * EXECUTIONS, "{sent} sent, {lost} lost");
+    assert!(lost > 0 && sent + lost >= 2 * executions, "{sent} sent, {lost} lost");
     eventually("everything sent to be read", PATIENCE, || {
         let sent = metric("pods_api_kernel_events_sent_total");
         (metric("pods_api_kernel_events_read_total") == sent).then_some(())
