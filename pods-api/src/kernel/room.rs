@@ -32,7 +32,7 @@ const SCAN_INTERVAL_WITH_INOTIFY: Duration = Duration::from_secs(30);
 const SCAN_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 /// After events the next ones are let gather for this long: a busy node's thousands a second are then read some at a
 /// time, and the kernel, which finds nobody waiting, spares the waking that costs it far more than the event itself.
-const GATHER: Duration = Duration::from_millis(1);
+const GATHER: Duration = Duration::from_millis(4);
 /// The number of the machine's first PID namespace, whose process numbers the kernel's events carry.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 

@@ -3,6 +3,7 @@ use crate::pod::{ByteMeter, CgroupId, Published, StoreConfig, StoreThread};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -64,8 +65,15 @@ impl Fixture {
     }
 }
 
-/// Events that the test tells, and the bell that says so.
-type Told = (OwnedFd, Mutex<Vec<KernelEvent>>);
+/// Events that the test tells.
+#[derive(Debug)]
+struct Told {
+    /// Rung when there are some.
+    bell: OwnedFd,
+    events: Mutex<Vec<KernelEvent>>,
+    /// How often there were some when they were read.
+    readings: AtomicU64,
+}
 
 /// A feed whose events the test writes.
 #[derive(Debug)]
@@ -73,25 +81,26 @@ struct Script(Arc<Told>);
 
 impl Feed for Script {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.0.0.as_fd()
+        self.0.bell.as_fd()
     }
 
     fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
-        let _ = rustix::io::read(&self.0.0, &mut [0; 8]);
-        let events = std::mem::take(&mut *self.0.1.lock().unwrap());
+        let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
+        let events = std::mem::take(&mut *self.0.events.lock().unwrap());
+        self.0.readings.fetch_add(u64::from(!events.is_empty()), Ordering::Relaxed);
         events.into_iter().for_each(apply);
     }
 }
 
 fn script() -> (Arc<Told>, Option<NamedFeed>) {
     let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
-    let script = Arc::new((bell, Mutex::default()));
+    let script = Arc::new(Told { bell, events: Mutex::default(), readings: AtomicU64::new(0) });
     (script.clone(), Some(("script", Box::new(Script(script)))))
 }
 
 fn tell(script: &Told, event: KernelEvent) {
-    script.1.lock().unwrap().push(event);
-    rustix::io::write(&script.0, &1_u64.to_ne_bytes()).unwrap();
+    script.events.lock().unwrap().push(event);
+    rustix::io::write(&script.bell, &1_u64.to_ne_bytes()).unwrap();
 }
 
 const C1: &str = "kubepods/pod0123456789abcdef0123456789abcdef/c1";
@@ -133,6 +142,22 @@ fn feed_replaces_inotify_and_its_losses_make_a_scan() {
     assert_eq!(of("c1"), Some(true), "the scan does not find it");
     assert!(fixture.hints.lock().unwrap().contains(&Hint::Everything));
     assert!(fixture.summary().contains("3 events lost"), "{}", fixture.summary());
+}
+
+#[test]
+fn events_in_quick_succession_are_read_some_at_a_time() {
+    let (script, feed) = script();
+    let fixture = Fixture::new(feed, true);
+    eventually("the first scan", || fixture.is_scanned());
+    let start = Instant::now();
+    for _ in 0..100 {
+        tell(&script, KernelEvent::CgroupReleased { id: CgroupId(1) });
+        thread::sleep(GATHER / 10);
+    }
+    eventually("all of them", || fixture.room.view().counts().events == 100);
+    let readings = script.readings.load(Ordering::Relaxed);
+    let most = start.elapsed().as_nanos() / GATHER.as_nanos() + 2;
+    assert!(u128::from(readings) <= most, "{readings} readings, at most {most}");
 }
 
 #[test]

@@ -22,6 +22,9 @@ const REFRESH_SHARE: usize = 10;
 const SETTLE: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_millis(500);
+/// An end of which the runtime tells, or will tell, before its status calls show it: containerd does so with the exit,
+/// cleans up for some 20 ms, and tells of that too. A read in between is wasted; this one is for runtimes that stall.
+const END_LAG: Duration = Duration::from_millis(50);
 /// When a container that has ended is looked at again: the reason OOMKilled may come after the end.
 const LATE_REASON: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(5)];
@@ -264,6 +267,7 @@ impl Ledger {
     /// Takes in an event. Returns the pod if the event alone tells something new.
     pub(super) fn take_event(&mut self, event: RuntimeEvent, now: Instant) -> Option<Change> {
         let mut change = None;
+        let mut is_early = false;
         let (id, promise) = match event {
             RuntimeEvent::Created(id) => (id, Some(Promise::Known)),
             RuntimeEvent::Started(id) => (id, Some(Promise::Started)),
@@ -278,21 +282,32 @@ impl Ledger {
             }
             RuntimeEvent::Exited(id, exit) => {
                 change = self.take_exit(&id, exit, now);
+                is_early = self.owners.contains_key(&id);
                 (id, Some(Promise::Ended))
             }
         };
         if let Some(promise) = promise {
-            // A sandbox is made long before it is ready to be listed, and other events follow until it is.
-            let delay = if promise == Promise::Known { FIRST_RETRY * 4 } else { FIRST_RETRY };
-            let awaited = Awaited { promise, until: now + SETTLE, next: now + delay, delay };
-            if self.awaited.len() < MAX_PENDING {
-                self.awaited.insert(id.clone(), awaited);
-            } else {
-                self.is_relist_wanted = true;
-            }
+            let delay = match promise {
+                Promise::Ended if is_early => END_LAG,
+                // A sandbox is made long before it is ready to be listed, and other events follow until it is.
+                Promise::Known => FIRST_RETRY * 4,
+                _ => FIRST_RETRY,
+            };
+            self.await_promise(id.clone(), promise, delay, now);
         }
-        self.look_at(&id);
+        if !is_early {
+            self.look_at(&id);
+        }
         change
+    }
+
+    /// Has a container or sandbox looked at after `delay`, and from then on until it shows what was promised.
+    fn await_promise(&mut self, id: ContainerId, promise: Promise, delay: Duration, now: Instant) {
+        if self.awaited.len() < MAX_PENDING {
+            self.awaited.insert(id, Awaited { promise, until: now + SETTLE, next: now + delay, delay });
+        } else {
+            self.is_relist_wanted = true;
+        }
     }
 
     fn take_exit(&mut self, id: &ContainerId, exit: Exit, now: Instant) -> Option<Change> {
@@ -326,13 +341,15 @@ impl Ledger {
         }
     }
 
-    /// A container or sandbox has ended: its pod is read until that shows. One that is not known is looked up once: it
-    /// may have been removed already.
-    pub(super) fn expect_end(&mut self, id: ContainerId, now: Instant) {
-        if self.owners.contains_key(&id) {
-            let _ = self.take_event(RuntimeEvent::Stopped(id), now);
-        } else {
+    /// A container or sandbox has ended: its pod is read until that shows, at once unless the runtime will tell of the
+    /// exit too. One that is not known is looked up once: it may have been removed already.
+    pub(super) fn expect_end(&mut self, id: ContainerId, is_told_too: bool, now: Instant) {
+        if !self.owners.contains_key(&id) {
             self.look_at(&id);
+        } else if !is_told_too {
+            drop(self.take_event(RuntimeEvent::Stopped(id), now));
+        } else if !self.awaited.contains_key(&id) {
+            self.await_promise(id, Promise::Ended, END_LAG, now);
         }
     }
 

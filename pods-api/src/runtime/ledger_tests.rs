@@ -155,8 +155,8 @@ fn exit_event_is_told_at_once_and_holds_while_the_runtime_lags() {
     let now = bench.now;
     let change = bench.ledger.take_event(exit("a0"), now).expect("told at once");
     assert!(shows_end(&change.1));
-    assert_eq!(bench.wanted(), ["p"]);
     assert!(bench.ledger.take_event(exit("a0"), now).is_none(), "once");
+    assert_eq!(bench.wanted(), [] as [&str; 0], "the runtime does not show it yet");
     // An answer asked for before the event, and one asked for after it.
     assert!(bench.read("p", &runs(), now - MS / 2).is_none());
     assert!(bench.read("p", &runs(), now + MS).is_none());
@@ -173,6 +173,42 @@ fn exit_event_is_told_at_once_and_holds_while_the_runtime_lags() {
     let settled = bench.read("p", &ended("Error"), now).expect("a change: the reason");
     assert!(!shows_end(&settled));
     assert_eq!(bench.ledger.awaited.len(), 0);
+}
+
+#[test]
+fn end_is_read_when_the_runtime_may_show_it() {
+    let mut bench = Bench::new();
+    bench.know("p", &runs());
+    let now = bench.now;
+    // The kernel knows first, the exit follows, and then that the runtime has cleaned up.
+    bench.ledger.expect_end("a0".into(), true, now);
+    bench.ledger.take_event(exit("a0"), now + MS);
+    bench.wait(20 * MS);
+    assert_eq!(bench.wanted(), [] as [&str; 0]);
+    let now = bench.now;
+    bench.ledger.take_event(RuntimeEvent::Stopped("a0".into()), now);
+    assert_eq!(bench.wanted(), ["p"]);
+    bench.read("p", &ended("Error"), now);
+    assert!(bench.ledger.awaited.is_empty());
+
+    // Each alone is followed up in time, and a hint does not put off what is due sooner.
+    for tell in [
+        (|ledger, now| drop(ledger.take_event(exit("a0"), now))) as fn(&mut Ledger, Instant),
+        |ledger, now| ledger.expect_end("a0".into(), true, now),
+    ] {
+        let mut bench = Bench::new();
+        bench.know("p", &runs());
+        tell(&mut bench.ledger, bench.now);
+        bench.wait(END_LAG - MS);
+        bench.ledger.expect_end("a0".into(), true, bench.now);
+        bench.wait(MS);
+        assert_eq!(bench.wanted(), ["p"]);
+    }
+    // Without events a hint is all there is.
+    let mut bench = Bench::new();
+    bench.know("p", &runs());
+    bench.ledger.expect_end("a0".into(), false, bench.now);
+    assert_eq!(bench.wanted(), ["p"]);
 }
 
 #[test]

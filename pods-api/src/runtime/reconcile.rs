@@ -373,7 +373,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
         match hint {
             // With events the runtime tells of it itself, and later, when it is to be seen.
             Hint::Appeared(pod, id) => self.ledger.expect(&pod, &id, !run.is_told_of_changes()),
-            Hint::Ended(id) => self.ledger.expect_end(id, Instant::now()),
+            Hint::Ended(id) => self.ledger.expect_end(id, run.is_told_of_exits(), Instant::now()),
             Hint::OutOfMemory(id) => {
                 drop(self.ledger.take_event(RuntimeEvent::OutOfMemory(id), Instant::now()));
             }
@@ -475,11 +475,13 @@ impl Run {
         matches!(self.stream, StreamState::Following { up: Some(_), .. })
     }
 
+    /// Whether the stream that stands tells of exits themselves, and soon; CRI's tells once its status calls show them.
+    fn is_told_of_exits(&self) -> bool {
+        matches!(self.stream, StreamState::Following { source: EventSource::Containerd, up: Some(_) })
+    }
+
     fn refresh(&self) -> Duration {
-        match self.stream {
-            StreamState::Following { source: EventSource::Containerd, up: Some(_) } => REFRESH_WITH_EVENTS,
-            _ => REFRESH,
-        }
+        if self.is_told_of_exits() { REFRESH_WITH_EVENTS } else { REFRESH }
     }
 
     fn follow(&mut self) {
