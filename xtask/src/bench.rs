@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -12,11 +12,26 @@ use clap::Args;
 use crate::setup::{self, Scope};
 use crate::shell::{cargo, exit_code, in_root, root, run, say, status, target};
 
-/// What is measured, in order: each adds its part to the result.
-const EXPERIMENTS: [&[&str]; 2] = [&["compare"], &["density"]];
-/// The same, where cgroups and containers can be made.
-const ROOT_EXPERIMENTS: [&[&str]; 3] =
-    [&["compare", "--cpu-quota", "0.2", "--rounds", "3"], &["detect"], &["kernel"]];
+/// A part of what is measured, which adds its own to the result.
+struct Experiment {
+    arguments: &'static [&'static str],
+    /// More of them for a quick run.
+    quick: &'static [&'static str],
+    /// Whether it makes cgroups or containers.
+    needs_root: bool,
+}
+
+const EXPERIMENTS: [Experiment; 5] = [
+    Experiment { arguments: &["compare"], quick: &[], needs_root: false },
+    Experiment { arguments: &["density"], quick: &[], needs_root: false },
+    Experiment {
+        arguments: &["compare", "--cpu-quota", "0.2", "--rounds", "3"],
+        quick: &["--only", "get-open"],
+        needs_root: true,
+    },
+    Experiment { arguments: &["detect"], quick: &[], needs_root: true },
+    Experiment { arguments: &["kernel"], quick: &[], needs_root: true },
+];
 
 /// The arguments of `cargo xtask bench`.
 #[derive(Args)]
@@ -36,19 +51,17 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
     setup::ensure(Scope::Bench)?;
     run(cargo().args(["build", "--release", "--package", "pods-api", "--package", "pods-bench"]))?;
-    let (started, mut failed) = (SystemTime::now(), None);
-    let mut experiments = EXPERIMENTS.to_vec();
-    if rustix::process::geteuid().is_root() {
-        experiments.extend(ROOT_EXPERIMENTS);
-    } else {
+    let (started, began, mut failed) = (SystemTime::now(), Instant::now(), None);
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
         say("not root: nothing is measured under a CPU quota, with containers or of the kernel side");
     }
-    for experiment in experiments {
+    for experiment in EXPERIMENTS.iter().filter(|experiment| is_root || !experiment.needs_root) {
         let mut command = bench();
-        command.args(experiment).arg("--ours").arg(target().join("release/pods-api"));
+        command.args(experiment.arguments).arg("--ours").arg(target().join("release/pods-api"));
         command.arg("--results").arg(&arguments.results);
         if arguments.quick {
-            command.arg("--quick");
+            command.arg("--quick").args(experiment.quick);
         }
         // What one experiment could not find out does not make the others worth less.
         let ended = status(&mut command)?;
@@ -56,6 +69,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
             failed = Some(ended);
         }
     }
+    say(format_args!("measured for {} s", began.elapsed().as_secs()));
     let mut report = bench();
     report.arg("report").arg(newest(&root().join(&arguments.results), started)?);
     report.args(["--budgets", "bench/budgets.toml"]);

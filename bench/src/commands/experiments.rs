@@ -9,13 +9,15 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::compare::{ComparePlan, Program, Scale, compare as run_comparison};
+use crate::compare::{ComparePlan, Program, SERVERS, Scale, compare as run_comparison};
 use crate::density::{DensityPlan, density as run_density};
 use crate::detect::{DetectPlan, Mode, detect as run_detection};
 use crate::kernel::{KernelPlan, kernel as run_kernel};
 use crate::report::text::{print, print_json};
 use crate::report::{self, Budgets, Machine, Run, StealClock};
 
+/// The servers that bench/budgets.toml compares with.
+const BUDGETED: [&str; 2] = ["floor", "tonic"];
 const RUN_FILE: &str = "run.json";
 const PAGE_FILE: &str = "index.html";
 
@@ -56,6 +58,10 @@ pub(super) struct CompareOptions {
     /// Only workloads whose name contains this; may be given several times.
     #[arg(long)]
     only: Vec<String>,
+    /// Only these servers beside pods-api; may be given several times [default: all, with --quick those that budgets
+    /// are about].
+    #[arg(long = "server", value_parser = SERVERS)]
+    servers: Vec<String>,
     /// Let each server use only so many CPUs, by a quota of the kernel; runs the workloads on which that tells.
     #[arg(long, value_name = "CPUS")]
     cpu_quota: Option<f64>,
@@ -83,7 +89,8 @@ pub(super) struct DensityOptions {
 pub(super) struct DetectOptions {
     #[command(flatten)]
     run: RunOptions,
-    /// By what the server is to learn of deaths; may be given several times [default: each in turn].
+    /// By what the server is to learn of deaths; may be given several times [default: each in turn, with --quick those
+    /// that budgets are about].
     #[arg(long = "by", value_enum)]
     modes: Vec<Mode>,
     /// Containers to kill [default: 120, with --quick 40]; ways that take a second or so get a quarter of that.
@@ -124,7 +131,12 @@ pub(super) fn compare(options: &CompareOptions) -> anyhow::Result<ExitCode> {
         (_, true) => (Scale::quick(), 3),
         _ => (Scale::full(), 4),
     };
+    let servers = match (options.servers.is_empty(), options.run.quick) {
+        (true, true) => BUDGETED.map(str::to_owned).into(),
+        _ => options.servers.clone(),
+    };
     let plan = ComparePlan {
+        servers,
         ours: options.run.ours()?,
         ours_arguments: options.run.ours_arguments.clone(),
         rounds: options.rounds.unwrap_or(rounds).max(1),
@@ -161,7 +173,11 @@ pub(super) fn density(options: &DensityOptions) -> anyhow::Result<ExitCode> {
 
 pub(super) fn detect(options: &DetectOptions) -> anyhow::Result<ExitCode> {
     let ours = options.run.ours()?.context("--ours is needed: only pods-api is asked for this")?;
-    let modes = if options.modes.is_empty() { Mode::ALL.to_vec() } else { options.modes.clone() };
+    let modes = match (options.modes.is_empty(), options.run.quick) {
+        (true, true) => Mode::BUDGETED.to_vec(),
+        (true, false) => Mode::ALL.to_vec(),
+        _ => options.modes.clone(),
+    };
     let deaths = options.deaths.unwrap_or(if options.run.quick { 40 } else { 120 });
     let plan = DetectPlan { ours, ours_arguments: options.run.ours_arguments.clone(), modes, deaths };
     options.run.measure(|run, interrupted| {

@@ -22,6 +22,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Large enough never to be what limits a transfer; stock windows are a workload of their own.
 const LARGE_WINDOW: u32 = 0x4000_0000;
 
+/// The name of the server that this project is about.
+pub(crate) const OURS: &str = "pods-api";
+const OURS_ON_EPOLL: &str = "pods-api-epoll";
+const COMPARISON: [&str; 3] = ["floor", "tonic", "tokio-uring"];
+/// The servers that take turns with it.
+pub(crate) const SERVERS: [&str; 4] = [OURS_ON_EPOLL, COMPARISON[0], COMPARISON[1], COMPARISON[2]];
+
 /// A program that can be started on a [`Site`].
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -40,7 +47,7 @@ enum ProgramKind {
 impl Program {
     /// The server that this project is about.
     pub(crate) fn ours(path: PathBuf, arguments: Vec<String>) -> Self {
-        Self { name: "pods-api".to_owned(), path, arguments, kind: ProgramKind::Ours }
+        Self { name: OURS.to_owned(), path, arguments, kind: ProgramKind::Ours }
     }
 
     /// The same server under its other driver, so that io_uring and epoll take turns within one run; none if the
@@ -50,12 +57,12 @@ impl Program {
             return None;
         }
         arguments.push("--transport=epoll".to_owned());
-        Some(Self { name: "pods-api-epoll".to_owned(), ..Self::ours(path, arguments) })
+        Some(Self { name: OURS_ON_EPOLL.to_owned(), ..Self::ours(path, arguments) })
     }
 
     /// The comparison servers, which are part of this program.
     pub(crate) fn comparison_servers() -> Vec<Self> {
-        ["floor", "tonic", "tokio-uring"].map(Self::comparison).into()
+        COMPARISON.map(Self::comparison).into()
     }
 
     pub(crate) fn comparison(name: &str) -> Self {

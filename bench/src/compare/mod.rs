@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
 
-pub(crate) use contender::{Program, Server, Site};
+pub(crate) use contender::{OURS, Program, SERVERS, Server, Site};
 pub(crate) use verdict::ratios;
 pub(crate) use workload::{Scale, Workload};
 
@@ -36,6 +36,8 @@ pub(crate) struct ComparePlan {
     pub(crate) ours: Option<PathBuf>,
     /// More arguments for it.
     pub(crate) ours_arguments: Vec<String>,
+    /// Names of the servers that take turns with it; all if empty.
+    pub(crate) servers: Vec<String>,
     pub(crate) rounds: usize,
     pub(crate) scale: Scale,
     /// Pods of the node for the unary workloads, and their size.
@@ -129,7 +131,11 @@ impl Runner<'_> {
             std::iter::once(ours).chain(Program::ours_on_epoll(path.clone(), arguments.clone()))
         });
         let mut servers = Vec::new();
-        for program in ours.chain(Program::comparison_servers()) {
+        let is_wanted = |program: &Program| {
+            let names = &self.plan.servers;
+            names.is_empty() || program.name() == OURS || names.iter().any(|name| name == program.name())
+        };
+        for program in ours.chain(Program::comparison_servers()).filter(is_wanted) {
             progress(&format!("starting {}", program.name()));
             let server = site.start(&program).with_context(|| format!("starting {}", program.name()))?;
             if servers.is_empty() {

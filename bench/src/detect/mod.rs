@@ -55,6 +55,8 @@ pub(crate) enum Mode {
 
 impl Mode {
     pub(crate) const ALL: [Self; 4] = [Self::Events, Self::Ebpf, Self::Inotify, Self::Lists];
+    /// Those that bench/budgets.toml is about.
+    pub(crate) const BUDGETED: [Self; 2] = [Self::Events, Self::Lists];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
