@@ -103,12 +103,16 @@ fn pods_exit(ctx: RawTracePointContext) -> Option<()> {
     let pid = current_tgid();
     // SAFETY: the entry is copied at once; should it be replaced meanwhile, by a move of the process to another
     // cgroup, either ID is true of some moment of its end.
-    let id = unsafe { PROCESSES.get(pid) }?.cgroup_id;
+    let known = unsafe { PROCESSES.get(pid) }.map(|entry| entry.cgroup_id);
+    // A process that was forked there and has executed nothing has no entry.
+    let Some(id) = known.or_else(current_tracked_cgroup) else { return None };
     if !kernel::is_group_dead(&ctx)? {
         return None;
     }
     // Two last threads on two CPUs may both find none left; whoever removes the entry reports it: once.
-    PROCESSES.remove(pid).ok()?;
+    if known.is_some() {
+        PROCESSES.remove(pid).ok()?;
+    }
     report(EventKind::ProcessExited, id, pid, 0);
     debug!(&ctx, "process {} of cgroup {} exited", pid, id);
     Some(())

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use pods_api::kernel::{DEFAULT_RING_BYTES, KernelEvent};
+use pods_api::pod::Pid;
 
 use super::pod::{PodCgroups, cgroup_of, id, pid};
 use super::{Programs, leaderless};
@@ -73,6 +74,24 @@ fn process_lives_until_its_last_thread_ends() {
     child.wait().unwrap();
     let events = programs.events_until("the end", |events| events.contains(&exited));
     assert_eq!(events.iter().filter(|event| **event == exited).count(), 1);
+}
+
+#[test]
+fn end_of_a_process_that_was_only_forked_is_told_once() {
+    let Some(mut programs) = Programs::load(DEFAULT_RING_BYTES) else { return };
+    let cgroups = PodCgroups::new("forked");
+    let directory = tempfile::tempdir().unwrap();
+    let number = directory.path().join("pid");
+    let script = format!("(:) & echo $! > {}; wait", number.display());
+    assert!(cgroups.shell(&script).wait().unwrap().success());
+    let forked = Pid::new(fs::read_to_string(&number).unwrap().trim().parse().unwrap()).unwrap();
+    let container = id(cgroups.container());
+    let events = programs.events_until("the cgroup to be empty", |events| {
+        events.contains(&KernelEvent::CgroupPopulated { id: container, is_populated: false })
+    });
+    let exited = KernelEvent::ProcessExited { cgroup: container, pid: forked };
+    assert_eq!(events.iter().filter(|event| **event == exited).count(), 1, "{events:?}");
+    assert!(!events.contains(&KernelEvent::ProcessExecuted { cgroup: container, pid: forked }), "{events:?}");
 }
 
 #[test]
