@@ -49,10 +49,13 @@ pub(crate) struct Arguments {
 
 /// Builds, measures, reports; the status is that of the budgets.
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode> {
+    let is_root = rustix::process::geteuid().is_root();
     setup::ensure(Scope::Bench)?;
+    if is_root {
+        setup::ensure(Scope::Containers)?;
+    }
     run(cargo().args(["build", "--release", "--package", "pods-api", "--package", "pods-bench"]))?;
     let (started, began, mut failed) = (SystemTime::now(), Instant::now(), None);
-    let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         say("not root: nothing is measured under a CPU quota, with containers or of the kernel side");
     }

@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod containerd;
 mod debian;
+mod fuzz;
 mod initramfs;
 mod run;
 mod setup;
@@ -40,6 +41,8 @@ enum Command {
     Check(check::Arguments),
     /// Runs the tests of the kernel programs on other kernels, in virtual machines.
     Vm(vm::Arguments),
+    /// Feeds the parsers of untrusted bytes with random ones.
+    Fuzz(fuzz::Arguments),
     /// Measures pods-api beside other servers and checks its budgets.
     Bench(bench::Arguments),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::execute(&arguments),
         Command::Check(arguments) => check::execute(&arguments),
         Command::Vm(arguments) => vm::execute(&arguments),
+        Command::Fuzz(arguments) => fuzz::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
     };
     outcome.unwrap_or_else(|error| {

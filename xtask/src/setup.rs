@@ -27,6 +27,9 @@ pub(crate) enum Scope {
     Lints,
     Check,
     Bench,
+    /// `bench` as root, which runs containers.
+    Containers,
+    Fuzz,
     Vm,
 }
 
@@ -77,8 +80,8 @@ const REQUIREMENTS: &[Requirement] = &[
         remedy: Remedy::Debian(&["golang-go", "golang-google-grpc-dev"]),
     },
     Requirement {
-        what: "containerd and what it needs, for the container runtime tests",
-        scopes: &[Scope::Test],
+        what: "containerd and what it needs, to run containers",
+        scopes: &[Scope::Test, Scope::Containers],
         is_present: || {
             ["containerd", "ctr", "runc", "ip"].iter().all(|program| has_program(program))
                 && ["/usr/lib/cni/bridge", "/bin/busybox"].iter().all(|path| Path::new(path).exists())
@@ -151,6 +154,18 @@ const REQUIREMENTS: &[Requirement] = &[
         scopes: &[Scope::Check],
         is_present: || has_program("cargo-deny"),
         remedy: Remedy::Cargo("cargo-deny", "0.20.2"),
+    },
+    Requirement {
+        what: "cargo-fuzz",
+        scopes: &[Scope::Fuzz],
+        is_present: || has_program("cargo-fuzz"),
+        remedy: Remedy::Cargo("cargo-fuzz", "0.13.2"),
+    },
+    Requirement {
+        what: "perf, which counts system calls",
+        scopes: &[Scope::Bench],
+        is_present: || succeeds(Command::new("perf").arg("--version")),
+        remedy: Remedy::Debian(&["linux-perf"]),
     },
     Requirement {
         what: "the Python gRPC packages",
