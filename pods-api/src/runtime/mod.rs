@@ -9,6 +9,7 @@ mod live;
 mod queue;
 mod reconcile;
 mod report;
+mod run;
 mod source;
 mod statics;
 pub mod status;

@@ -7,33 +7,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backon::BackoffBuilder as _;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 
-use super::cri::{CriError, ListedPod, Listing, PodRead, Session, SocketChoice};
-use super::events::{self, EventSource, RuntimeEvent, StreamNews};
+use super::cri::{CriError, Session, SocketChoice};
+use super::events::{EventSource, RuntimeEvent, StreamNews};
 use super::hints::{Hint, HintQueue, RuntimeHints};
 use super::ledger::{Change, Ledger};
-use super::live::{LivePod, Surroundings, Unread};
-use super::report::RuntimeStatus;
+use super::live::Surroundings;
+use super::report::{RuntimeStatus, chain};
+use super::run::{Answer, Run, delays};
 use super::source::RuntimeConfig;
 use super::statics::StaticPods;
-use super::status::RuntimePod;
-use crate::pod::{ContainerId, LiveStatus, PodUid, Update};
-
-/// Events that wait for the loop; beyond that the runtime's own queue takes them.
-const STREAM_QUEUE: usize = 256;
-/// Lists are not taken more often than this, whatever is wished for.
-const MIN_LIST_INTERVAL: Duration = Duration::from_millis(2);
-/// A list that failed is taken again after this, events or not; where one is wished for, after the shorter time: a
-/// runtime in trouble is not made to suffer from its own events.
-const FAILED_LIST_RETRY: Duration = Duration::from_secs(1);
-const FAILED_LIST_PAUSE: Duration = Duration::from_millis(200);
-/// How often each pod is read whatever happens.
-const REFRESH: Duration = Duration::from_secs(60);
-/// The same where the runtime's events tell of changed limits too, so that images alone are left.
-const REFRESH_WITH_EVENTS: Duration = Duration::from_secs(600);
+use crate::pod::Update;
 
 /// Everything that the loop owns beyond a session.
 pub(super) struct Reconciler<S> {
@@ -48,54 +33,6 @@ pub(super) struct Reconciler<S> {
     sink: S,
     has_listed: bool,
     has_told_all: bool,
-}
-
-/// The answer of a task.
-enum Answer {
-    List(Instant, Result<Listing, CriError>),
-    Read(PodUid, Instant, Result<(ListedPod, PodRead), CriError>),
-    Owner(ContainerId, Result<Option<PodUid>, CriError>),
-}
-
-/// The state of one session's loop.
-struct Run {
-    session: Session,
-    surroundings: Arc<Surroundings>,
-    tasks: JoinSet<Answer>,
-    news: mpsc::Receiver<StreamNews>,
-    news_sender: mpsc::Sender<StreamNews>,
-    streams: JoinSet<()>,
-    /// The streams that have not been refused, best first.
-    sources: &'static [EventSource],
-    stream: StreamState,
-    stream_waits: backon::ExponentialBackoff,
-    is_listing: bool,
-    /// When the last list was begun.
-    last_list: Option<Instant>,
-    next_list: Instant,
-    /// Until when no list is taken, whoever wishes for one.
-    no_list_before: Instant,
-    config: RuntimeConfig,
-}
-
-enum StreamState {
-    /// None, and no more to try.
-    Absent,
-    /// `up` is when it was said to stand.
-    Following {
-        source: EventSource,
-        up: Option<Instant>,
-    },
-    RetryAt(Instant),
-}
-
-fn delays() -> backon::ExponentialBackoff {
-    backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(Duration::from_secs(2))
-        .with_jitter()
-        .without_max_times()
-        .build()
 }
 
 impl<S: FnMut(Update)> Reconciler<S> {
@@ -197,30 +134,13 @@ impl<S: FnMut(Update)> Reconciler<S> {
 
     /// Serves one session. Returns why it ended, or nothing if told to stop.
     async fn serve(&mut self, session: Session, stop: &mut oneshot::Receiver<()>) -> Option<CriError> {
-        let (news_sender, news) = mpsc::channel(STREAM_QUEUE);
-        let surroundings = Arc::new(Surroundings {
+        let surroundings = Surroundings {
             runtime_name: session.version().name.clone(),
             node: self.config.node.clone(),
             divergences: self.status.divergences().clone(),
             hints: self.hint_sender.clone(),
-        });
-        let sources = if self.config.follow_events { events::sources(session.version()) } else { &[] };
-        let mut run = Run {
-            session,
-            surroundings,
-            tasks: JoinSet::new(),
-            news,
-            news_sender,
-            streams: JoinSet::new(),
-            sources,
-            stream: StreamState::RetryAt(Instant::now()),
-            stream_waits: delays(),
-            is_listing: false,
-            last_list: None,
-            next_list: Instant::now(),
-            no_list_before: Instant::now(),
-            config: self.config.clone(),
         };
+        let mut run = Run::new(session, surroundings, &self.config);
         self.ledger.start_over();
         loop {
             let now = Instant::now();
@@ -247,18 +167,11 @@ impl<S: FnMut(Update)> Reconciler<S> {
     fn advance(&mut self, run: &mut Run, now: Instant) {
         self.release_manifests();
         self.ledger.advance(now);
-        if let StreamState::RetryAt(at) = run.stream
-            && at <= now
-        {
-            run.follow();
-        }
+        run.follow_if_due(now);
         if self.ledger.take_relist_wish() || self.hints.take_overflow() {
-            let soon = run.last_list.map_or(now, |last| last + MIN_LIST_INTERVAL).max(run.no_list_before);
-            run.next_list = run.next_list.min(soon);
+            run.list_soon(now);
         }
-        if run.next_list <= now && !run.is_listing {
-            run.begin_list(now);
-        }
+        run.list_if_due(now);
         // Before the first list there is nothing to tell a new pod from a known one by: it comes at once.
         while let Some((uid, listed)) = self.ledger.next_read() {
             self.status.count_read();
@@ -273,12 +186,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
     }
 
     fn wake(&self, run: &Run, now: Instant) -> Instant {
-        let list = (!run.is_listing).then_some(run.next_list);
-        let stream = match run.stream {
-            StreamState::RetryAt(at) => Some(at),
-            _ => None,
-        };
-        let due = [list, stream, self.ledger.next_due(), self.statics.next_due()];
+        let due = [run.next_due(), self.ledger.next_due(), self.statics.next_due()];
         due.into_iter().flatten().min().unwrap_or(now + Duration::from_secs(1))
     }
 
@@ -287,11 +195,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
             StreamNews::Up(source) => {
                 tracing::info!(source = source.as_str(), "runtime events stand");
                 self.status.change(|report| report.events = source);
-                let now = Instant::now();
-                run.stream = StreamState::Following { source, up: Some(now) };
-                run.stream_waits = delays();
-                // From here on nothing is missed; what was missed before is found now.
-                run.next_list = now;
+                run.gain_stream(source);
             }
             StreamNews::Event(event) => {
                 self.status.count_event();
@@ -311,12 +215,12 @@ impl<S: FnMut(Update)> Reconciler<S> {
         let now = Instant::now();
         match answer {
             Answer::List(began, Ok(listing)) => {
-                run.is_listing = false;
+                run.end_list();
                 self.status.count_list();
                 let took = now.duration_since(began);
                 if !listing.pods.is_empty() {
                     // The runtime with the pods is the node's: while it is away no other one may answer for it.
-                    self.config.socket = SocketChoice::Path(run.session.socket().to_owned());
+                    self.config.socket = SocketChoice::Path(run.session().socket().to_owned());
                 }
                 self.statics.take_sandboxes(&listing.sandboxes);
                 let is_first = !std::mem::replace(&mut self.has_listed, true);
@@ -330,9 +234,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
                 self.tell(run, gone);
             }
             Answer::List(_, Err(error)) => {
-                run.is_listing = false;
-                run.next_list = run.next_list.min(now + FAILED_LIST_RETRY);
-                run.no_list_before = now + FAILED_LIST_PAUSE;
+                run.fail_list(now);
                 return self.take_error(error);
             }
             Answer::Read(uid, began, Ok(read)) => {
@@ -395,9 +297,7 @@ impl<S: FnMut(Update)> Reconciler<S> {
         self.has_told_all = true;
         tracing::info!(pods = pods.len(), "first pass over the container runtime is complete");
         let pods = pods.into_iter().map(|(uid, pod)| run.live(uid, pod)).collect();
-        let absent = RuntimePod::absent(run.last_list.unwrap_or(now));
-        let absent = Arc::new(LivePod::new(absent, run.surroundings.clone()));
-        (self.sink)(Update::LiveSet { pods, absent });
+        (self.sink)(Update::LiveSet { pods, absent: run.absent(now) });
         self.release_manifests();
     }
 
@@ -412,116 +312,4 @@ impl<S: FnMut(Update)> Reconciler<S> {
             (self.sink)(update);
         }
     }
-}
-
-impl Run {
-    /// What the store gets of one pod; a pod that could not be read once has no status of ours.
-    fn live(&self, uid: PodUid, pod: Option<RuntimePod>) -> (PodUid, Arc<dyn LiveStatus>) {
-        let live: Arc<dyn LiveStatus> = match pod {
-            Some(pod) => Arc::new(LivePod::new(pod, self.surroundings.clone())),
-            None => Arc::new(Unread),
-        };
-        (uid, live)
-    }
-
-    fn begin_list(&mut self, now: Instant) {
-        self.is_listing = true;
-        self.last_list = Some(now);
-        self.next_list = now + self.list_interval(now);
-        let session = self.session.clone();
-        self.tasks.spawn(async move { Answer::List(now, session.list().await) });
-    }
-
-    /// Reads one pod. With what a full list has of it, the answer is as old as that list.
-    fn begin_read(&mut self, uid: PodUid, listed: Option<(Instant, ListedPod)>, now: Instant) {
-        let session = self.session.clone();
-        let began = listed.as_ref().map_or(now, |(began, _)| *began);
-        self.tasks.spawn(async move {
-            let read = async {
-                let listed = match listed {
-                    Some((_, listed)) => listed,
-                    None => session.list_pod(&uid).await?,
-                };
-                let read = session.read(&listed).await?;
-                Ok((listed, read))
-            };
-            let answer = read.await;
-            Answer::Read(uid, began, answer)
-        });
-    }
-
-    fn begin_lookup(&mut self, id: ContainerId) {
-        let session = self.session.clone();
-        self.tasks.spawn(async move {
-            let owner = session.owner(&id).await;
-            Answer::Owner(id, owner)
-        });
-    }
-
-    fn list_interval(&self, now: Instant) -> Duration {
-        match self.stream {
-            StreamState::Following { up: Some(up), .. }
-                if now.duration_since(up) < self.config.second_list =>
-            {
-                self.config.list_interval_with_events.min(self.config.second_list)
-            }
-            StreamState::Following { up: Some(_), .. } => self.config.list_interval_with_events,
-            _ => self.config.list_interval,
-        }
-    }
-
-    /// Whether an event stream stands.
-    fn is_told_of_changes(&self) -> bool {
-        matches!(self.stream, StreamState::Following { up: Some(_), .. })
-    }
-
-    /// Whether the stream that stands tells of exits themselves, and soon; CRI's tells once its status calls show them.
-    fn is_told_of_exits(&self) -> bool {
-        matches!(self.stream, StreamState::Following { source: EventSource::Containerd, up: Some(_) })
-    }
-
-    fn refresh(&self) -> Duration {
-        if self.is_told_of_exits() { REFRESH_WITH_EVENTS } else { REFRESH }
-    }
-
-    fn follow(&mut self) {
-        let Some(source) = self.sources.first() else {
-            self.stream = StreamState::Absent;
-            return;
-        };
-        self.stream = StreamState::Following { source: *source, up: None };
-        self.streams.spawn(events::follow(self.session.clone(), *source, self.news_sender.clone()));
-    }
-
-    fn lose_stream(&mut self, source: EventSource, status: &tonic::Status) {
-        let now = Instant::now();
-        let source = source.as_str();
-        if events::is_refusal(status) {
-            tracing::info!(source, code = ?status.code(), "runtime events are refused");
-            self.sources = self.sources.get(1..).unwrap_or_default();
-            self.stream = StreamState::RetryAt(now);
-        } else {
-            tracing::warn!(source, error = status.message(), "runtime events ended");
-            self.stream =
-                StreamState::RetryAt(now + self.stream_waits.next().unwrap_or(Duration::from_secs(2)));
-        }
-        while self.streams.try_join_next().is_some() {}
-        // What was lost with the stream is found by a list, and from now on by frequent ones.
-        self.next_list = now;
-    }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
