@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(pod.spec.unwrap().containers.len(), 1);
     }
 
-    // appendix 1
+    // rule A.4.10
     #[test]
     fn zeros_are_written_only_where_they_mean_something() {
         let spec = pod(

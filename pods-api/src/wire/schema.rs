@@ -3,7 +3,7 @@
 //! prost-reflect answers every question about a message, but by hashing names and following links; these tables
 //! are made for the two look-ups that conversion does (JSON name, field number) and nothing else. Three things that
 //! descriptors do not say are written here: which messages JSON inlines (rule E.9.7), which messages are scalars in
-//! JSON, and which zero values mean something (appendix 1).
+//! JSON, and which zero values mean something (rule A.4.10).
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ const LEAVES: &[(&str, Leaf)] = &[
 /// Fields whose message JSON does not show: its fields stand in the parent (rule E.9.7).
 const INLINED: &[&str] = &["volumeSource", "handler", "ephemeralContainerCommon", "localObjectReference"];
 
-/// Scalar fields whose zero value is not the same as absence: those that are optional by themselves (appendix 1),
+/// Scalar fields whose zero value is not the same as absence: those that are optional by themselves (rule A.4.10),
 /// and the numbers and flags that JSON always shows. Other zero values are not written, in neither direction.
 #[rustfmt::skip]
 const ZERO_IS_KEPT: &[(&str, &str)] = &[
