@@ -4,27 +4,23 @@
 //! a watch and a call behind the tower adapter go on and are served from `wake`.
 
 use super::caller::Caller;
-use super::counters::{Api, Method};
+use super::counters::Method;
 use super::deadlines::Deadlines;
-use super::head::{CallHead, Metadata, Refusal, Route};
-use super::message::{self, MessageReader};
+use super::head::{CallHead, Refusal, Route};
 use super::options::MaskCache;
+use super::request::PodsRequest;
 use super::response;
 use super::server::Server;
 use super::status::{Code, Status};
 use super::tower::{Answer, TowerCall};
+use super::watches::{QUEUE_LOW_WATER, WatchCall, find};
 use crate::http2::{self, ErrorCode, Event, FieldBlock, RequestHead, StreamId};
 use crate::transport::{Outgoing, Protocol};
-use crate::watch::{EndReason, Next, WakerId, Watcher};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
-
-/// While a stream has more than this waiting for the client's window, its watch or service is not asked for more:
-/// the client's pace is then the watcher's, and memory is bounded by it.
-const QUEUE_LOW_WATER: usize = 64 * 1024;
 
 /// The state machine of one connection.
 pub struct Connection {
@@ -46,39 +42,6 @@ enum Call {
     Request(Box<PodsRequest>),
     /// A call of a tower service.
     Tower { call: TowerCall, has_head: bool },
-}
-
-struct PodsRequest {
-    api: Api,
-    method: Method,
-    metadata: Metadata,
-    reader: MessageReader,
-    message: Option<Bytes>,
-}
-
-struct WatchCall {
-    stream: StreamId,
-    api: Api,
-    watcher: Watcher,
-    _woken: Woken,
-}
-
-/// Has the worker woken after each publication for as long as a watch needs it.
-struct Woken {
-    server: Arc<Server>,
-    id: WakerId,
-}
-
-impl Woken {
-    fn new(server: &Arc<Server>, waker: &Waker) -> Self {
-        Self { id: server.shared().hub.add_waker(waker), server: server.clone() }
-    }
-}
-
-impl Drop for Woken {
-    fn drop(&mut self) {
-        self.server.shared().hub.remove_waker(self.id);
-    }
 }
 
 impl Connection {
@@ -126,13 +89,9 @@ impl Connection {
             });
         }
         let call = match call.route {
-            Ok(Route::Pods(api, method)) => Call::Request(Box::new(PodsRequest {
-                api,
-                method,
-                metadata: call.metadata,
-                reader: MessageReader::default(),
-                message: None,
-            })),
+            Ok(Route::Pods(api, method)) => {
+                Call::Request(Box::new(PodsRequest::new(api, method, call.metadata)))
+            }
             Ok(Route::Tower) => match self.server.call_tower(head, &self.caller, self.waker.clone()) {
                 Ok(call) => Call::Tower { call, has_head: false },
                 Err(status) => return self.answer_error(stream, &status),
@@ -197,8 +156,7 @@ impl Connection {
                 match self.server.shared().watch(api, &metadata, &mut self.masks, &self.caller, grant) {
                     Ok(watcher) => {
                         self.send_head(stream);
-                        let woken = Woken::new(&self.server, &self.waker);
-                        self.watches.push(WatchCall { stream, api, watcher, _woken: woken });
+                        self.watches.push(WatchCall::new(stream, api, watcher, &self.server, &self.waker));
                         return self.pump(stream);
                     }
                     Err(status) => Err(status),
@@ -234,26 +192,13 @@ impl Connection {
 
     /// Returns whether the watch goes on.
     fn pump_watch(&mut self, index: usize) -> bool {
-        let WatchCall { stream, api, ref mut watcher, .. } = self.watches[index];
-        while self.http2.queued(stream) < QUEUE_LOW_WATER {
-            match watcher.next() {
-                Next::Frame(frame) => {
-                    for part in frame.into_parts() {
-                        // A stream that is gone takes nothing; its Reset event has come or will.
-                        let _ = self.http2.send_data(stream, part, false);
-                    }
-                }
-                Next::Idle => return true,
-                Next::End(reason) => {
-                    let status = end_status(reason);
-                    self.server.shared().counters.ended(api, Method::Watch, status.code);
-                    self.watches.remove(index);
-                    self.end(stream, response::trailers(&status));
-                    return false;
-                }
-            }
-        }
-        true
+        let watch = &mut self.watches[index];
+        let Some(status) = watch.pump(&mut self.http2) else { return true };
+        let (stream, api) = (watch.stream, watch.api);
+        self.server.shared().counters.ended(api, Method::Watch, status.code);
+        self.watches.remove(index);
+        self.end(stream, response::trailers(&status));
+        false
     }
 
     fn pump_tower(&mut self, stream: StreamId) {
@@ -367,37 +312,6 @@ impl Connection {
     }
 }
 
-impl PodsRequest {
-    /// Takes a part of the body. Messages after the first are ignored: every method takes one.
-    fn take(&mut self, data: &Bytes) -> Result<(), Status> {
-        if data.is_empty() || self.message.is_some() {
-            return Ok(());
-        }
-        if !self.reader.is_partial()
-            && let Some(message) = message::whole_message(data)?
-        {
-            self.message = Some(message);
-            return Ok(());
-        }
-        self.reader.push(data);
-        self.message = self.reader.next()?;
-        Ok(())
-    }
-}
-
-/// Where a stream's watch is; streams are numbered upwards, so the list is sorted.
-fn find(watches: &[WatchCall], stream: StreamId) -> Result<usize, usize> {
-    watches.binary_search_by_key(&stream.number(), |watch| watch.stream.number())
-}
-
-fn end_status(reason: EndReason) -> Status {
-    match reason {
-        // rule E.6.4
-        EndReason::Lagged => Status::new(Code::ResourceExhausted, "watch client channel closed"),
-        EndReason::Shutdown => Status::new(Code::Unavailable, "the server is shutting down"),
-    }
-}
-
 impl Protocol for Connection {
     fn receive(&mut self, bytes: &[u8], now: Instant) {
         self.http2.receive(bytes, now);
@@ -412,7 +326,7 @@ impl Protocol for Connection {
     fn wake(&mut self, _now: Instant) {
         let mut index = 0;
         while index < self.watches.len() {
-            self.watches[index].watcher.fill();
+            self.watches[index].fill();
             if self.pump_watch(index) {
                 index += 1;
             }

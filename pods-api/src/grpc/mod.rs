@@ -12,11 +12,13 @@ mod node;
 mod options;
 mod pods;
 mod refusals;
+mod request;
 mod response;
 mod server;
 mod status;
 mod timeout;
 mod tower;
+mod watches;
 mod whoami;
 
 pub use connection::Connection;
