@@ -7,6 +7,7 @@
 mod bell;
 mod buffers;
 mod bulk;
+mod choice;
 mod counters;
 mod driver;
 mod epoll;
@@ -18,6 +19,7 @@ mod protocol;
 mod reactor;
 mod ring;
 mod shared;
+mod start;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -25,8 +27,10 @@ mod testing;
 mod tests;
 mod worker;
 
+pub use choice::{Transport, UnknownTransport};
 pub use counters::{Close, Count, Counters, DriverKind, Status, WorkerStatus};
 pub use listener::{BindError, Listener, ListenerConfig, Owner, Rebound, SocketGroup};
 pub use probe::RingError;
 pub use protocol::{Accept, Outgoing, Protocol};
-pub use reactor::{Drained, Reactor, ReactorConfig, ReactorMonitor, StartError, Transport, UnknownTransport};
+pub use reactor::{Drained, Reactor, ReactorConfig, ReactorMonitor};
+pub use start::StartError;

@@ -4,35 +4,15 @@
 //! thread that may wait for a file system.
 
 use super::Accept;
-use super::counters::{DriverKind, Status};
-use super::driver::Driver;
-use super::epoll::Epoll;
+use super::choice::Transport;
+use super::counters::Status;
 use super::listener::{BindError, Listener, Rebound};
-use super::placement::Acceptor;
-use super::probe::RingError;
-use super::ring::Ring;
 use super::shared::{Phase, Shared};
-use super::worker::Worker;
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use rustix::io::Errno;
-use std::fmt;
-use std::os::fd::OwnedFd;
-use std::str::FromStr;
+use super::start::{End, Start, StartError};
+use crossbeam::channel::{Receiver, RecvTimeoutError, bounded};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Which driver moves the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
-    /// io_uring where the system allows it, else epoll.
-    #[default]
-    Auto,
-    /// io_uring, or no start.
-    IoUring,
-    /// epoll.
-    Epoll,
-}
 
 /// How many threads serve how many connections, and what a connection may cost.
 #[derive(Clone, Debug)]
@@ -64,20 +44,6 @@ impl Default for ReactorConfig {
             send_buffer_bytes: 16 * 1024,
         }
     }
-}
-
-/// The reactor could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// io_uring was asked for and is refused.
-    #[error("io_uring cannot be used (--transport io_uring)")]
-    IoUring(#[source] Arc<RingError>),
-    /// Even epoll does not work.
-    #[error("could not set up epoll")]
-    Epoll(#[source] Errno),
-    /// A thread or its descriptors could not be had.
-    #[error("could not start a worker")]
-    Worker(#[source] std::io::Error),
 }
 
 /// How the reactor ended.
@@ -136,7 +102,7 @@ impl Reactor {
                 listening: (index == 0).then(|| listener.socket()),
                 started: Some(started.clone()),
             };
-            let end = End { index, shared: Arc::clone(&shared), _end: end.clone() };
+            let end = End::new(index, Arc::clone(&shared), end.clone());
             let thread = std::thread::Builder::new().name(format!("pods-io-{index}"));
             let thread = thread.spawn(move || {
                 let _end = end;
@@ -215,142 +181,3 @@ impl Drop for Reactor {
         }
     }
 }
-
-/// A worker's thread, up to its loop.
-struct Start<A> {
-    index: usize,
-    shared: Arc<Shared>,
-    accept: Arc<A>,
-    listening: Option<Arc<OwnedFd>>,
-    /// For one message: how the start went.
-    started: Option<Sender<Result<(), StartError>>>,
-}
-
-/// Says that a worker has ended, also when it panics.
-struct End {
-    index: usize,
-    shared: Arc<Shared>,
-    // Dropped with this, which is what its receiver waits for.
-    _end: Sender<()>,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.shared.set_ended(self.index);
-    }
-}
-
-impl<A: Accept> Start<A> {
-    /// Runs the worker to its end. It is made here because its protocols belong to this thread.
-    fn run(mut self) {
-        let transport = self.shared.config().transport;
-        if transport == Transport::Epoll {
-            return self.run_epoll(None);
-        }
-        let bell = Arc::clone(self.shared.bell(self.index));
-        let counters = Arc::clone(self.shared.counters(self.index));
-        match Ring::new(bell, self.shared.config().max_connections, counters) {
-            Ok(ring) => self.run_ring(ring),
-            Err(refusal) if transport == Transport::Auto => self.run_epoll(Some(Arc::new(refusal))),
-            Err(refusal) => self.tell(Err(StartError::IoUring(Arc::new(refusal)))),
-        }
-    }
-
-    fn run_ring(&mut self, mut ring: Ring) {
-        let mut worker = self.begin(&mut ring, DriverKind::IoUring, None);
-        let Err(cause) = worker.run(&mut ring) else { return };
-        let refusal = Arc::new(RingError::explain("io_uring_enter", cause));
-        let orphans = worker.give_up(&mut ring);
-        // Before epoll takes the sockets: the ring's receives must not take their bytes.
-        drop(ring);
-        let mut epoll = match self.epoll() {
-            Ok(epoll) => epoll,
-            Err(cause) => return self.report_lost(cause),
-        };
-        let (kept, closed) = worker.take_over(orphans, &mut epoll);
-        tracing::warn!(
-            worker = self.index,
-            %refusal,
-            kept,
-            closed,
-            "io_uring has failed, connections are served with epoll"
-        );
-        self.shared.set_driver(self.index, DriverKind::Epoll, Some(refusal));
-        if let Err(cause) = worker.run(&mut epoll) {
-            self.report_lost(cause);
-        }
-    }
-
-    fn run_epoll(&mut self, refusal: Option<Arc<RingError>>) {
-        let mut epoll = match self.epoll() {
-            Ok(epoll) => epoll,
-            Err(cause) => return self.tell(Err(StartError::Epoll(cause))),
-        };
-        // All workers are refused alike, and one line is enough.
-        if let Some(refusal) = refusal.as_ref().filter(|_| self.index == 0) {
-            tracing::warn!(%refusal, "io_uring cannot be used, connections are served with epoll");
-        }
-        let mut worker = self.begin(&mut epoll, DriverKind::Epoll, refusal);
-        if let Err(cause) = worker.run(&mut epoll) {
-            self.report_lost(cause);
-        }
-    }
-
-    fn epoll(&self) -> Result<Epoll, Errno> {
-        Epoll::new(self.shared.bell(self.index), Arc::clone(self.shared.counters(self.index)))
-    }
-
-    fn begin(
-        &mut self,
-        driver: &mut impl Driver,
-        kind: DriverKind,
-        refusal: Option<Arc<RingError>>,
-    ) -> Worker<A> {
-        let acceptor = self.listening.take().map(|socket| Acceptor::new(Arc::clone(&self.shared), socket));
-        let mut worker =
-            Worker::new(self.index, Arc::clone(&self.shared), Arc::clone(&self.accept), acceptor);
-        self.shared.set_driver(self.index, kind, refusal);
-        worker.begin(driver);
-        self.tell(Ok(()));
-        worker
-    }
-
-    fn tell(&mut self, start: Result<(), StartError>) {
-        if let Some(started) = self.started.take() {
-            // The owner may have given up already, because another worker has failed: then it says so by the phase.
-            let _ = started.send(start);
-        }
-    }
-
-    fn report_lost(&self, cause: Errno) {
-        tracing::error!(worker = self.index, error = %cause, "a worker cannot go on, and its connections are closed");
-    }
-}
-
-impl FromStr for Transport {
-    type Err = UnknownTransport;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "io_uring" => Ok(Self::IoUring),
-            "epoll" => Ok(Self::Epoll),
-            _ => Err(UnknownTransport),
-        }
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::IoUring => DriverKind::IoUring.label(),
-            Self::Epoll => DriverKind::Epoll.label(),
-        })
-    }
-}
-
-/// Not the name of a transport.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the transport is one of auto, io_uring and epoll")]
-pub struct UnknownTransport;
