@@ -1,10 +1,17 @@
-//! Why io_uring cannot be used here, and what to change about it.
+//! Sets up a ring if the system allows one that is of use; else says why not, and what to change about it.
+//!
+//! Runs on the worker's thread, as the ring is of the thread that sets it up.
 
+use io_uring::register::Probe;
+use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 use std::fs;
 
 /// The oldest kernel with everything the io_uring driver needs: multishot receive, single-issuer rings.
 const MINIMUM_KERNEL: &str = "6.0";
+
+/// Entries of the submission queue. It is emptied at least every [`super::worker::EARLY`] connections.
+const SUBMISSIONS: u32 = 256;
 
 /// io_uring cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +82,45 @@ impl RingError {
             Errno::NOMEM => Self::NoMemory { call },
             cause => Self::Failed { call, cause },
         }
+    }
+}
+
+/// Sets up a ring, and returns whether its work is deferred.
+pub(super) fn set_up(completions: u32) -> Result<(IoUring, bool), RingError> {
+    let mut builder = IoUring::builder();
+    builder.setup_submit_all().setup_cqsize(completions).setup_single_issuer().setup_taskrun_flag();
+    let errno = |error: &std::io::Error| Errno::from_io_error(error).unwrap_or(Errno::IO);
+    match builder.clone().setup_defer_taskrun().build(SUBMISSIONS) {
+        Ok(ring) => Ok((ring, true)),
+        // Deferred work came with 6.1, all the rest with 6.0.
+        Err(error) if errno(&error) == Errno::INVAL => {
+            match builder.setup_coop_taskrun().build(SUBMISSIONS) {
+                Ok(ring) => Ok((ring, false)),
+                Err(error) => Err(RingError::explain("io_uring_setup", errno(&error))),
+            }
+        }
+        Err(error) => Err(RingError::explain("io_uring_setup", errno(&error))),
+    }
+}
+
+/// Sees that the kernel knows every operation that is used. Multishot receive is no operation of its own: it came
+/// with the same kernel as single-issuer rings.
+pub(super) fn check_operations(ring: &IoUring) -> Result<(), RingError> {
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(|error| {
+        RingError::explain("io_uring_register", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
+    let needed = [
+        (opcode::AcceptMulti::CODE, "IORING_OP_ACCEPT"),
+        (opcode::RecvMulti::CODE, "IORING_OP_RECV"),
+        (opcode::Send::CODE, "IORING_OP_SEND"),
+        (opcode::SendMsg::CODE, "IORING_OP_SENDMSG"),
+        (opcode::PollAdd::CODE, "IORING_OP_POLL_ADD"),
+        (opcode::AsyncCancel::CODE, "IORING_OP_ASYNC_CANCEL"),
+    ];
+    match needed.into_iter().find(|(code, _)| !probe.is_supported(*code)) {
+        Some((_, feature)) => Err(RingError::TooOld { feature }),
+        None => Ok(()),
     }
 }
 

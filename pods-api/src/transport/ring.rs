@@ -12,8 +12,7 @@ use super::buffers::{self, Buffers};
 use super::counters::WorkerCounters;
 use super::driver::{Driver, Handler, Orphan, Sending, Slot, Wait, is_peer_gone};
 use super::op::{Operation, Socket, accept_entry, bell_entry};
-use super::probe::RingError;
-use io_uring::register::Probe;
+use super::probe::{RingError, check_operations, set_up};
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
@@ -21,9 +20,6 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
-
-/// Entries of the submission queue. It is emptied at least every [`super::worker::EARLY`] connections.
-const SUBMISSIONS: u32 = 256;
 
 /// Completions that one connection can have outstanding: the last of its receive, its send, a wait for hang-up, and
 /// a cancellation. What a receive reports before is bounded by the buffers.
@@ -429,44 +425,5 @@ impl Drop for Ring {
             socket.leak();
             self.buffers.leak();
         }
-    }
-}
-
-/// Sets up a ring, and returns whether its work is deferred.
-fn set_up(completions: u32) -> Result<(IoUring, bool), RingError> {
-    let mut builder = IoUring::builder();
-    builder.setup_submit_all().setup_cqsize(completions).setup_single_issuer().setup_taskrun_flag();
-    let errno = |error: &std::io::Error| Errno::from_io_error(error).unwrap_or(Errno::IO);
-    match builder.clone().setup_defer_taskrun().build(SUBMISSIONS) {
-        Ok(ring) => Ok((ring, true)),
-        // Deferred work came with 6.1, all the rest with 6.0.
-        Err(error) if errno(&error) == Errno::INVAL => {
-            match builder.setup_coop_taskrun().build(SUBMISSIONS) {
-                Ok(ring) => Ok((ring, false)),
-                Err(error) => Err(RingError::explain("io_uring_setup", errno(&error))),
-            }
-        }
-        Err(error) => Err(RingError::explain("io_uring_setup", errno(&error))),
-    }
-}
-
-/// Sees that the kernel knows every operation that is used. Multishot receive is no operation of its own: it came
-/// with the same kernel as single-issuer rings.
-fn check_operations(ring: &IoUring) -> Result<(), RingError> {
-    let mut probe = Probe::new();
-    ring.submitter().register_probe(&mut probe).map_err(|error| {
-        RingError::explain("io_uring_register", Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    })?;
-    let needed = [
-        (opcode::AcceptMulti::CODE, "IORING_OP_ACCEPT"),
-        (opcode::RecvMulti::CODE, "IORING_OP_RECV"),
-        (opcode::Send::CODE, "IORING_OP_SEND"),
-        (opcode::SendMsg::CODE, "IORING_OP_SENDMSG"),
-        (opcode::PollAdd::CODE, "IORING_OP_POLL_ADD"),
-        (opcode::AsyncCancel::CODE, "IORING_OP_ASYNC_CANCEL"),
-    ];
-    match needed.into_iter().find(|(code, _)| !probe.is_supported(*code)) {
-        Some((_, feature)) => Err(RingError::TooOld { feature }),
-        None => Ok(()),
     }
 }
