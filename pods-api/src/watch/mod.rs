@@ -13,6 +13,7 @@ mod ring;
 mod shared_sync;
 mod sync;
 mod view;
+mod visibility;
 mod watcher;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! and returns to single events once it has caught up. A watcher that had taken everything is not lagging because a
 //! larger burst arrives at once: the rest of the burst waits in the log, and only what comes after it counts.
 
-use super::coalesced::{Coalesced, PodState};
+use super::coalesced::Coalesced;
 use super::hub::Shared;
 use super::log::Reader;
 use super::registry::{Caller, Entry, PINS_NOTHING, Registration, Signal, ViewLog, WatcherId};
@@ -17,7 +17,8 @@ use super::ring::Ring;
 use super::shared_sync::SharedSync;
 use super::sync::Ordering;
 use super::view::Frame;
-use crate::pod::{Change, Record, Revision, Selector, Snapshot, SnapshotCursor};
+use super::visibility::{Visibility, is_selected, visibility};
+use crate::pod::{Revision, Selector, Snapshot, SnapshotCursor};
 use std::sync::Arc;
 
 /// What a client asked for, beside its view.
@@ -94,13 +95,6 @@ enum Backlog {
     Exact { ring: Ring, head: Reader<Entry> },
     /// The newest state of each pod that changed.
     Coalesced { pods: Coalesced, ring_capacity: usize },
-}
-
-/// Whether the watcher's client sees a pod before and after a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Visibility {
-    before: bool,
-    after: bool,
 }
 
 impl Watcher {
@@ -366,36 +360,6 @@ impl Drop for Watcher {
     }
 }
 
-impl ViewLog {
-    /// The frame of an entry: the shared one, unless a selector makes the change something else for this client.
-    fn frame(&self, entry: &Entry, visibility: Visibility) -> Frame {
-        let change: &Change = &entry.change;
-        let record = change.record();
-        match (visibility, &entry.frame) {
-            (Visibility { before: true, after: false }, Some(frame)) if change.new_state().is_none() => {
-                frame.clone()
-            }
-            (Visibility { before: true, after: false }, _) => {
-                self.view.deleted(record, change.unix_seconds())
-            }
-            (Visibility { before: false, .. }, Some(frame)) if change.old().is_none() => frame.clone(),
-            (Visibility { before: false, .. }, _) => self.view.added(record),
-            (_, Some(frame)) => frame.clone(),
-            (_, None) => self.view.modified(record),
-        }
-    }
-
-    fn coalesced_frame(&self, pod: &PodState) -> Option<Frame> {
-        let record = pod.latest.record();
-        match (&pod.client_has, pod.is_visible) {
-            (Some(old), true) => (!self.view.is_same(old, record)).then(|| self.view.modified(record)),
-            (Some(_), false) => Some(self.view.deleted(record, pod.latest.unix_seconds())),
-            (None, true) => Some(self.view.added(record)),
-            (None, false) => None,
-        }
-    }
-}
-
 /// Turns single events into the newest state of each pod.
 fn coalesce(ring: &mut Ring, head: &mut Reader<Entry>, selector: Option<&Selector>) -> Coalesced {
     let mut pods = Coalesced::default();
@@ -406,16 +370,4 @@ fn coalesce(ring: &mut Ring, head: &mut Reader<Entry>, selector: Option<&Selecto
         pods.fold(&entry.change, before, after);
     }
     pods
-}
-
-fn is_selected(selector: Option<&Selector>, record: &Record) -> bool {
-    selector.is_none_or(|selector| record.is_selected_by(selector))
-}
-
-/// How a change looks to a client; `None` when the client is not concerned.
-fn visibility(selector: Option<&Selector>, entry: &Entry) -> Option<Visibility> {
-    let before = entry.change.old().is_some_and(|old| is_selected(selector, old));
-    let after = entry.change.new_state().is_some_and(|new| is_selected(selector, new));
-    let is_shown = before != after || (before && entry.frame.is_some());
-    is_shown.then_some(Visibility { before, after })
 }
