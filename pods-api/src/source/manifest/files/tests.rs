@@ -1,5 +1,6 @@
 use super::super::tests::PublishedPods;
 use super::*;
+use crate::pod::{SourceId, Update};
 use std::fs;
 
 /// A directory of manifests, read at times that the test chooses.
