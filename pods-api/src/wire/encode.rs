@@ -16,7 +16,7 @@ use super::varint::{
     begin_length, end_length, put_int_field, put_length_field, put_nested, put_varint, put_varint_field,
 };
 
-/// How much of a wrong value an error message shows.
+/// How much of a key an error message shows.
 const SHOWN_CHARS: usize = 40;
 
 /// A value that a Pod cannot have where it stands.
@@ -27,7 +27,8 @@ pub struct FieldError {
     pub path: String,
     /// The line of the source text, from 1; 0 for a value that stood in no text.
     pub line: u32,
-    /// What is wrong: lower case, without a full stop.
+    /// What is wrong: lower case, without a full stop. Names the value's type and never the value, which may be a
+    /// secret, while messages go to logs and to whoever reads the admin listener.
     pub message: String,
 }
 
@@ -298,21 +299,21 @@ fn integer(node: &Node, is_32_bit: bool) -> Result<i64, FieldError> {
     text.parse()
         .ok()
         .filter(|value| (low..=high).contains(value))
-        .ok_or_else(|| FieldError::new(node, format!("{} is not between {low} and {high}", clip(text))))
+        .ok_or_else(|| FieldError::new(node, format!("must be between {low} and {high}")))
 }
 
 fn mismatch(node: &Node, expected: &str) -> FieldError {
     FieldError::new(node, format!("expected {expected}, found {}", describe(node)))
 }
 
-fn describe(node: &Node) -> String {
+fn describe(node: &Node) -> &'static str {
     match &node.value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(text) => format!("the number {}", clip(text)),
-        Value::String(text) => format!("the string {:?}", clip(text)),
-        Value::List(_) => "a list".to_owned(),
-        Value::Map(_) => "an object".to_owned(),
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::List(_) => "a list",
+        Value::Map(_) => "an object",
     }
 }
 
@@ -373,36 +374,36 @@ mod tests {
         for (json, expected) in [
             (
                 r#"{"metadata": {"labels": {"version": 5}}}"#,
-                "metadata.labels[version]: expected a string (put it in quotes), found the number 5",
+                "metadata.labels[version]: expected a string (put it in quotes), found a number",
             ),
             (
                 r#"{"metadata": {"labels": {"on": true}}}"#,
-                "metadata.labels[on]: expected a string (put it in quotes), found true",
+                "metadata.labels[on]: expected a string (put it in quotes), found a boolean",
             ),
             (
                 r#"{"spec": {"containers": [{}, {"ports": [{"containerPort": "80"}]}]}}"#,
-                "spec.containers[1].ports[0].containerPort: expected an integer (without quotes), found the string \"80\"",
+                "spec.containers[1].ports[0].containerPort: expected an integer (without quotes), found a string",
             ),
             (
                 r#"{"spec": {"priority": 2147483648}}"#,
-                "spec.priority: 2147483648 is not between -2147483648 and 2147483647",
+                "spec.priority: must be between -2147483648 and 2147483647",
             ),
-            (r#"{"spec": {"priority": 1.0}}"#, "spec.priority: expected an integer, found the number 1.0"),
-            (r#"{"spec": {"priority": 1e3}}"#, "spec.priority: expected an integer, found the number 1e3"),
+            (r#"{"spec": {"priority": 1.0}}"#, "spec.priority: expected an integer, found a number"),
+            (r#"{"spec": {"priority": 1e3}}"#, "spec.priority: expected an integer, found a number"),
             (
                 r#"{"spec": {"hostNetwork": "yes"}}"#,
-                "spec.hostNetwork: expected true or false, found the string \"yes\"",
+                "spec.hostNetwork: expected true or false, found a string",
             ),
             (r#"{"spec": {"containers": {}}}"#, "spec.containers: expected a list, found an object"),
             (r#"{"spec": []}"#, "spec: expected an object, found a list"),
             (r#"[]"#, "pod: expected an object, found a list"),
             (
                 r#"{"spec": {"volumes": [{"hostPath": {"path": 1}}]}}"#,
-                "spec.volumes[0].hostPath.path: expected a string (put it in quotes), found the number 1",
+                "spec.volumes[0].hostPath.path: expected a string (put it in quotes), found a number",
             ),
             (
                 r#"{"metadata": {"creationTimestamp": "yesterday"}}"#,
-                "metadata.creationTimestamp: expected a time such as 2026-01-31T12:00:00Z, found the string \"yesterday\"",
+                "metadata.creationTimestamp: expected a time such as 2026-01-31T12:00:00Z, found a string",
             ),
         ] {
             assert_eq!(error(json), expected);
@@ -489,8 +490,21 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_in_messages() {
-        let message = error(&format!(r#"{{"spec": {{"overhead": {{"cpu": "{}"}}}}}}"#, "9x".repeat(5000)));
+    fn values_are_not_in_messages_and_long_keys_are_cut() {
+        for json in [
+            r#"{"spec": {"containers": [{"env": [{"value": 8675309}]}]}}"#,
+            r#"{"spec": {"overhead": {"cpu": "8675309x"}}}"#,
+            r#"{"spec": {"priority": 86753098675309}}"#,
+            r#"{"spec": {"priority": 8675309.5}}"#,
+            r#"{"spec": {"priority": "8675309"}}"#,
+            r#"{"spec": {"hostNetwork": "8675309"}}"#,
+            r#"{"spec": {"containers": "8675309"}}"#,
+            r#"{"metadata": {"labels": "8675309", "creationTimestamp": "8675309"}}"#,
+            r#"{"metadata": {"creationTimestamp": "8675309"}}"#,
+        ] {
+            assert!(!error(json).contains("8675309"), "{}", error(json));
+        }
+        let message = error(&format!(r#"{{"metadata": {{"labels": {{"{}": 1}}}}}}"#, "9x".repeat(5000)));
         assert!(message.len() < 300, "{message}");
     }
 }

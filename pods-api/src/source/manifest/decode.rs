@@ -2,7 +2,7 @@
 
 use super::defaults::set_defaults;
 use super::identity::{Origin, place_on_node, pod_uid};
-use super::problem::{At, Problem, Problems, quoted};
+use super::problem::{At, Problem, Problems};
 use super::validate::validate;
 use crate::pod::{PodUid, SourcePod};
 use crate::wire::{FieldError, Node, TextError, Value, encode_pod, parse_json, parse_yaml};
@@ -134,7 +134,6 @@ fn check_kind(pod: &Node) -> Result<(), DecodeError> {
     for (field, wanted) in [("apiVersion", "v1"), ("kind", "Pod")] {
         let reason = match pod.get(field) {
             Some(node) if node.as_str() == Some(wanted) => continue,
-            Some(Node { value: Value::String(found), .. }) => format!("{} is not {wanted}", quoted(found)),
             Some(_) => format!("must be the string {wanted}"),
             None => format!("is needed, with the value {wanted}"),
         };

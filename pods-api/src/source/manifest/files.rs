@@ -195,7 +195,7 @@ impl Files {
             Outcome::Failed(reason) => {
                 let file = self.files.entry(name.to_owned()).or_default();
                 (file.stamp, file.digest) = (None, None);
-                self.fail(name, &path, format!("{}: {reason}", path.display()), now);
+                self.fail(name, format!("{}: {reason}", path.display()), now);
             }
             Outcome::Content { bytes, digest, stamp } => {
                 let file = self.files.entry(name.to_owned()).or_default();
@@ -216,7 +216,7 @@ impl Files {
         });
         let pod = match result {
             Ok(pod) => pod,
-            Err(error) => return self.fail(name, path, error.describe(path), now),
+            Err(error) => return self.fail(name, error.describe(path), now),
         };
         let contested = self.published.is_some() && self.claims.has_other(name, &pod.pod);
         let file = self.files.entry(name.to_owned()).or_default();
@@ -240,14 +240,14 @@ impl Files {
         }
     }
 
-    /// Records a failure; the last good pod stays. Warned of once for each reason.
-    fn fail(&mut self, name: &OsStr, path: &Path, reason: String, now: Instant) {
+    /// Records a failure; the last good pod stays. Warned of once for each reason, which names the file.
+    fn fail(&mut self, name: &OsStr, reason: String, now: Instant) {
         let file = self.files.entry(name.to_owned()).or_default();
         let since = file.failure.as_ref().map_or(now, |failure| failure.since);
         if file.failure.as_ref().is_none_or(|failure| failure.reason != reason) {
             self.status.decode_failures.add(1);
             let keeps_pod = file.pod.is_some();
-            tracing::warn!(path = %path.display(), keeps_pod, "manifest is not valid: {reason}");
+            tracing::warn!(keeps_pod, "manifest is not valid: {reason}");
         }
         file.failure = Some(Failure { since, reason });
         self.failing.insert(name.to_owned());

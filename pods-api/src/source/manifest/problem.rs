@@ -1,11 +1,14 @@
 //! What is wrong in a manifest, each problem with its line and field.
+//!
+//! A reason never repeats a value: it may be a secret, in `env` for one, and reasons go to the log and to whoever reads
+//! `/readyz?verbose`. Where the value stands is enough to find it.
 
 use std::fmt;
 
 /// Problems that one manifest reports; the rest is only counted.
 const MAX_PROBLEMS: usize = 16;
-/// Characters of a value that a message repeats.
-const MAX_VALUE_CHARS: usize = 80;
+/// Characters of a map's key that a place repeats.
+const MAX_KEY_CHARS: usize = 80;
 
 /// One thing that is wrong in a manifest. Displayed as `LINE: FIELD: REASON`, without the parts that are unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +57,11 @@ impl Problems {
     }
 }
 
-/// A value as a message repeats it: quoted, and cut when it is long.
-pub(super) fn quoted(value: &str) -> String {
-    match value.char_indices().nth(MAX_VALUE_CHARS) {
-        None => format!("{value:?}"),
-        Some((end, _)) => format!("{:?}...", &value[..end]),
+/// A key, which the user chooses, as a place has it: quoted, and cut when it is long.
+fn quoted(key: &str) -> String {
+    match key.char_indices().nth(MAX_KEY_CHARS) {
+        None => format!("{key:?}"),
+        Some((end, _)) => format!("{:?}...", &key[..end]),
     }
 }
 
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_problems_and_the_length_of_values_are_bounded() {
+    fn the_number_of_problems_and_the_length_of_keys_are_bounded() {
         let mut problems = Problems::default();
         for line in 0..100 {
             problems.add(line, &At::root("x"), "bad");

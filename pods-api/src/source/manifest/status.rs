@@ -32,7 +32,7 @@ pub struct ManifestReport {
     pub pods: usize,
     /// Files that cannot be read or decoded.
     pub failing: usize,
-    /// The first of them in path order, with the reason.
+    /// The first of them in path order, with the reason, which begins with the path.
     pub failures: Vec<(PathBuf, String)>,
     /// Files whose pod another file has too and wins (MAN-1).
     pub duplicates: usize,

@@ -56,14 +56,14 @@ pub(super) fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Resu
         (_, _) => false,
     };
     if !fits {
-        return Err(format!("{text:?} does not fit its tag"));
+        return Err("the value does not fit its tag".to_owned());
     }
     Ok(match resolved {
         Scalar::Null => Value::Null,
         Scalar::Bool(value) => Value::Bool(value),
         Scalar::Integer(text) => Value::Number(text.into()),
         Scalar::Float(value) if value.is_finite() => Value::Number(json_float(value).into()),
-        Scalar::Float(_) => return Err(format!("{text:?} is not a number that JSON can hold")),
+        Scalar::Float(_) => return Err("JSON cannot hold the number; quote it".to_owned()),
         Scalar::String(text) => Value::String(text.into()),
     })
 }

@@ -1,6 +1,6 @@
 //! Checks of containers: ordinary, init and (not allowed in a manifest) ephemeral ones.
 
-use super::super::problem::{At, quoted};
+use super::super::problem::At;
 use super::{Checks, entries, items, number, syntax, text};
 use crate::wire::{Node, Value};
 use std::collections::HashSet;
@@ -57,8 +57,7 @@ impl Checks {
         match image.as_str().unwrap_or_default() {
             "" => self.problem(image, &at.field("image"), "is needed"),
             name if name.trim() != name => {
-                let reason = format!("{} begins or ends with white space", quoted(name));
-                self.problem(image, &at.field("image"), reason);
+                self.problem(image, &at.field("image"), "begins or ends with white space");
             }
             _ => {}
         }
@@ -116,13 +115,12 @@ impl Checks {
             let of = |field| port.get(field).and_then(number).unwrap_or_default();
             let (container_port, host_port) = (of("containerPort"), of("hostPort"));
             if host_network && host_port != container_port {
-                let reason =
-                    format!("{host_port} is not the containerPort {container_port}, as hostNetwork wants");
+                let reason = "must be the containerPort, as hostNetwork wants";
                 self.problem(port, &at.field("hostPort"), reason);
             }
             let key = (text(port, "protocol"), text(port, "hostIP"), host_port);
             if host_port != 0 && !taken.host_ports.insert(key) {
-                self.problem(port, &at.field("hostPort"), format!("{host_port} is used twice"));
+                self.problem(port, &at.field("hostPort"), "is used twice");
             }
         }
     }
@@ -182,7 +180,7 @@ impl Checks {
         if name.is_empty() {
             self.problem(node, &at.field("name"), "is needed");
         } else if !volumes.contains(name) {
-            self.problem(node, &at.field("name"), format!("the pod has no volume {}", quoted(name)));
+            self.problem(node, &at.field("name"), "names no volume of the pod");
         }
     }
 
@@ -194,7 +192,7 @@ impl Checks {
             let at = at.field(list);
             for (name, node) in resources.get(list).map(entries).into_iter().flatten() {
                 let at = at.key(name);
-                self.holds(name, node, &at, syntax::qualified_name);
+                self.key_holds(name, node, &at, syntax::qualified_name);
                 let Some(quantity) = self.quantity(node, &at) else { continue };
                 let limit = limits.filter(|_| list == "requests").and_then(|limits| limits.get(name));
                 if let Some(limit) = limit
@@ -202,7 +200,7 @@ impl Checks {
                     && let Ok(limit) = crate::wire::Quantity::parse(text)
                     && quantity > limit
                 {
-                    self.problem(node, &at, format!("{quantity} is more than the limit {limit}"));
+                    self.problem(node, &at, "is more than the limit");
                 }
             }
         }

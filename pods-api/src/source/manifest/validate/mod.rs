@@ -8,7 +8,7 @@ mod container;
 mod syntax;
 mod volume;
 
-use super::problem::{At, Problems, quoted};
+use super::problem::{At, Problems};
 use crate::wire::{Node, Value};
 use std::collections::HashSet;
 use syntax::Verdict;
@@ -60,7 +60,7 @@ impl Checks {
         let mut bytes = 0;
         for (key, value) in entries(annotations) {
             // The API lowers the case of annotation keys before it checks them.
-            self.holds(&key.to_lowercase(), value, &at.key(key), syntax::qualified_name);
+            self.key_holds(&key.to_lowercase(), value, &at.key(key), syntax::qualified_name);
             bytes += key.len() + value.as_str().map_or(0, str::len);
         }
         if bytes > MAX_ANNOTATION_BYTES {
@@ -131,14 +131,21 @@ impl Checks {
         let at = at.field(field);
         for (key, value) in message.get(field).map(entries).into_iter().flatten() {
             let at = at.key(key);
-            self.holds(key, value, &at, syntax::qualified_name);
+            self.key_holds(key, value, &at, syntax::qualified_name);
             self.holds(value.as_str().unwrap_or_default(), value, &at, syntax::label_value);
         }
     }
 
     fn holds(&mut self, text: &str, node: &Node, at: &At<'_>, check: fn(&str) -> Verdict) {
         if let Err(wanted) = check(text) {
-            self.problem(node, at, format!("{} is not {wanted}", quoted(text)));
+            self.problem(node, at, format!("must be {wanted}"));
+        }
+    }
+
+    /// As [`Checks::holds`], of a map's key, whose place is that of the entry.
+    fn key_holds(&mut self, key: &str, node: &Node, at: &At<'_>, check: fn(&str) -> Verdict) {
+        if let Err(wanted) = check(key) {
+            self.problem(node, at, format!("the key must be {wanted}"));
         }
     }
 
@@ -165,11 +172,7 @@ impl Checks {
         let text = message.get(field).and_then(Node::as_str).unwrap_or_default();
         if !allowed.contains(&text) {
             let named: Vec<_> = allowed.iter().copied().filter(|text| !text.is_empty()).collect();
-            self.problem(
-                node,
-                &at.field(field),
-                format!("{} is not one of {}", quoted(text), named.join(", ")),
-            );
+            self.problem(node, &at.field(field), format!("must be one of {}", named.join(", ")));
         }
     }
 
@@ -181,14 +184,14 @@ impl Checks {
             let (low, high) = (allowed.start(), allowed.end());
             let wanted =
                 if *high == i64::MAX { format!("at least {low}") } else { format!("from {low} to {high}") };
-            self.problem(node, &at.field(field), format!("{value} is not {wanted}"));
+            self.problem(node, &at.field(field), format!("must be {wanted}"));
         }
     }
 
     /// Reports a name that occurs twice.
     fn unique<'a>(&mut self, seen: &mut HashSet<&'a str>, name: &'a str, node: &Node, at: &At<'_>) {
         if !name.is_empty() && !seen.insert(name) {
-            self.problem(node, at, format!("{} is used twice", quoted(name)));
+            self.problem(node, at, "is used twice");
         }
     }
 }

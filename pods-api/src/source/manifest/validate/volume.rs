@@ -1,7 +1,7 @@
 //! Checks of volumes.
 
 use super::super::defaults::VOLUME_SOURCES;
-use super::super::problem::{At, quoted};
+use super::super::problem::At;
 use super::{Checks, items, syntax, text};
 use crate::wire::{Node, Quantity, Value};
 use std::collections::HashSet;
@@ -70,7 +70,7 @@ impl Checks {
 
     pub(super) fn no_climb(&mut self, node: &Node, path: &str, at: &At<'_>) {
         if path.split('/').any(|part| part == "..") {
-            self.problem(node, at, format!("{} must not contain '..'", quoted(path)));
+            self.problem(node, at, "must not contain '..'");
         }
     }
 
@@ -80,12 +80,12 @@ impl Checks {
         match Quantity::parse(text) {
             Ok(quantity) => {
                 if quantity.is_negative() {
-                    self.problem(node, at, format!("{} is negative", quoted(text)));
+                    self.problem(node, at, "must not be negative");
                 }
                 Some(quantity)
             }
             Err(error) => {
-                self.problem(node, at, format!("{} is not a quantity: {error}", quoted(text)));
+                self.problem(node, at, error.to_string());
                 None
             }
         }
