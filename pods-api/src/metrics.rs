@@ -3,6 +3,10 @@
 //! Rooms keep plain counters of their own; a scrape reads them. So no metric is kept twice, and no room depends on
 //! the exposition format.
 
+mod scrape;
+
+pub use scrape::{Families, Scrape};
+
 use crate::grpc::{Api, Method, Rejection, RequestCounters};
 use crate::kernel::{EbpfState, KernelView};
 use crate::pod::{ChangeKind, PUBLISH_SECONDS, PodStore};
@@ -10,114 +14,8 @@ use crate::runtime::{EventSource, RuntimeStatus};
 use crate::source::manifest::ManifestStatus;
 use crate::transport::{Close, Counters, Status};
 use crate::watch::Hub;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt;
-use std::time::{Duration, Instant};
-
-/// Label names and values of one sample.
-pub type Labels<'a> = &'a [(&'a str, &'a str)];
-
-/// What a family's values are taken through.
-#[derive(Debug)]
-pub struct Scrape<'a> {
-    encoder: DescriptorEncoder<'a>,
-}
-
-impl Scrape<'_> {
-    /// One counter without labels. `name` leaves out `_total`, which the format adds.
-    ///
-    /// # Errors
-    /// When the text cannot be written.
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        ConstCounter::new(value).encode(self.encoder.encode_descriptor(
-            name,
-            help,
-            None,
-            MetricType::Counter,
-        )?)
-    }
-
-    /// One gauge without labels.
-    ///
-    /// # Errors
-    /// When the text cannot be written.
-    pub fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        ConstGauge::new(value).encode(self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
-    }
-
-    /// A family of counters.
-    ///
-    /// # Errors
-    /// When the text cannot be written.
-    pub fn counters<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = ([(&'static str, String); N], u64)>,
-    ) -> fmt::Result {
-        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in samples {
-            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    /// A histogram without labels; `counts` has one element more than `bounds`, for what is above them all.
-    ///
-    /// # Errors
-    /// When the text cannot be written.
-    pub fn histogram(
-        &mut self,
-        name: &str,
-        help: &str,
-        bounds: &[f64],
-        counts: &[u64],
-        sum: Duration,
-    ) -> fmt::Result {
-        let bounds = bounds.iter().copied().chain([f64::MAX]);
-        let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
-        let total = counts.iter().sum();
-        self.encoder
-            .encode_descriptor(name, help, None, MetricType::Histogram)?
-            .encode_histogram::<NoLabelSet>(sum.as_secs_f64(), total, &buckets, None)
-    }
-
-    /// A family of gauges.
-    ///
-    /// # Errors
-    /// When the text cannot be written.
-    pub fn gauges<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = ([(&'static str, String); N], f64)>,
-    ) -> fmt::Result {
-        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in samples {
-            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-}
-
-/// Makes a function that writes families into a collector.
-pub struct Families<F>(pub F);
-
-impl<F> fmt::Debug for Families<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Families")
-    }
-}
-
-impl<F: Fn(&mut Scrape<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Families<F> {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0(&mut Scrape { encoder })
-    }
-}
+use std::time::Instant;
 
 /// The documented request metrics (rules E.3.3 to E.3.5), and ours for calls they leave out.
 pub(crate) fn requests(scrape: &mut Scrape<'_>, requests: &RequestCounters) -> fmt::Result {
@@ -287,6 +185,11 @@ pub(crate) fn runtime(scrape: &mut Scrape<'_>, status: &RuntimeStatus) -> fmt::R
     ] {
         scrape.counter(name, help, value)?;
     }
+    scrape.counter(
+        "pods_api_status_comparisons",
+        "Times that the kubelet's status of a pod was compared with the one derived from the runtime",
+        status.divergences().comparisons(),
+    )?;
     scrape.counters(
         "pods_api_status_divergence",
         "Times that the kubelet's status of a pod differed from the one derived from the runtime, by field",

@@ -24,16 +24,27 @@ const LAST_KNOWN_STATUS_FIELD: u32 = 22;
 ///
 /// Counted on the store's thread, read by scrapes: each counter on its own, so Relaxed is enough.
 #[derive(Debug, Default)]
-pub struct Divergences([AtomicU64; Field::ALL.len()]);
+pub struct Divergences {
+    comparisons: AtomicU64,
+    differences: [AtomicU64; Field::ALL.len()],
+}
 
 impl Divergences {
-    fn count(&self, field: Field) {
-        self.0[field as usize].fetch_add(1, Ordering::Relaxed);
+    fn count(&self, fields: &[Field]) {
+        self.comparisons.fetch_add(1, Ordering::Relaxed);
+        for field in fields {
+            self.differences[*field as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How often the two were compared: without comparisons, no difference says nothing.
+    pub fn comparisons(&self) -> u64 {
+        self.comparisons.load(Ordering::Relaxed)
     }
 
     /// Every field with its count.
     pub fn iter(&self) -> impl Iterator<Item = (Field, u64)> {
-        Field::ALL.iter().map(|field| (*field, self.0[*field as usize].load(Ordering::Relaxed)))
+        Field::ALL.iter().map(|field| (*field, self.differences[*field as usize].load(Ordering::Relaxed)))
     }
 }
 
@@ -89,8 +100,8 @@ impl LiveStatus for LivePod {
                 .ask_again(pod.metadata.as_ref().map_or("", |metadata| metadata.uid()).into());
         }
         // The kubelet has just spoken, so both are of one time: later the runtime's view runs ahead of its words.
-        if is_base_newer {
-            divergence(&inputs).into_iter().for_each(|field| self.surroundings.divergences.count(field));
+        if is_base_newer && let Some(fields) = divergence(&inputs) {
+            self.surroundings.divergences.count(&fields);
         }
         let base_bytes = base_bytes.filter(|_| base.is_some());
         if let Some(bytes) = base_bytes.filter(|_| base.as_ref() == Some(&status)) {
@@ -213,9 +224,20 @@ mod tests {
         let count = || divergences.iter().find(|(field, _)| *field == Field::Phase).unwrap().1;
         let before = live.runtime.read_began().checked_sub(Duration::from_secs(1)).unwrap();
         ask(&live, Some((&base, &[], before)));
-        assert_eq!(count(), 0, "the runtime's view runs ahead");
+        assert_eq!((count(), divergences.comparisons()), (0, 0), "the runtime's view runs ahead");
         ask(&live, Some((&base, &[], live.runtime.read_began() + Duration::from_secs(1))));
-        assert_eq!(count(), 1);
+        assert_eq!((count(), divergences.comparisons()), (1, 1));
+    }
+
+    #[test]
+    fn agreement_is_counted_as_a_comparison() {
+        let base = status("Running").running("a", "a0").ready().pod_ips(&["10.0.0.1"]).build();
+        let divergences = Arc::new(Divergences::default());
+        let live = live(runs(), &divergences);
+        ask(&live, None);
+        assert_eq!(divergences.comparisons(), 0, "there is nothing to compare with");
+        ask(&live, Some((&base, &[], live.runtime.read_began() + Duration::from_secs(1))));
+        assert_eq!(divergences.comparisons(), 1);
     }
 
     #[test]

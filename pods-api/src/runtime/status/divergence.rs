@@ -71,14 +71,14 @@ impl Field {
 
 /// The fields in which the kubelet's status differs from the one derived from the runtime, each once.
 ///
-/// Empty without a base, and while base and runtime are not of one time: where one of them has not seen a container
+/// `None` without a base, and while base and runtime are not of one time: where one of them has not seen a container
 /// that the other shows, the difference says nothing about the rules.
 #[must_use]
-pub fn divergence(inputs: &StatusInputs<'_>) -> Vec<Field> {
-    let Some(base) = inputs.base else { return Vec::new() };
+pub fn divergence(inputs: &StatusInputs<'_>) -> Option<Vec<Field>> {
+    let base = inputs.base?;
     let facts = PodFacts::new(inputs.pod);
     if !is_of_one_time(base, inputs, &facts) {
-        return Vec::new();
+        return None;
     }
     // What only the kubelet knows (probes, waiting reasons) is taken from it here too; what it shares with the
     // runtime is derived anew.
@@ -110,7 +110,7 @@ pub fn divergence(inputs: &StatusInputs<'_>) -> Vec<Field> {
         note(Field::Image, derived.image() != base.image());
         note(Field::ImageId, derived.image_id() != base.image_id());
     }
-    fields
+    Some(fields)
 }
 
 /// Whether the kubelet's newest container of each name is the runtime's too.
