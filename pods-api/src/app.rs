@@ -4,24 +4,26 @@
 //! processes), `worker-N` (client connections), and the main thread, which becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
 //! adapter, and the timers here.
 
-use crate::admin::{self, Check};
-use crate::config::Config;
+mod socket_care;
+mod status_view;
+
+use crate::admin;
+use crate::config::{self, Config};
 use crate::grpc::{Limits, Refusals, RequestCounters, Server, Shared};
-use crate::kernel::{
-    self, CgroupMap, EbpfState, Feed, Hint, KernelConfig, KernelRoom, KernelView, Locator, Refusal,
-};
+use crate::kernel::{self, CgroupMap, Feed, Hint, KernelConfig, KernelRoom, Locator, Refusal};
 use crate::lifecycle;
 use crate::metrics::{self, Families};
 use crate::pod::{ByteMeter, PodStore, Published, StoreConfig};
 use crate::privileges;
-use crate::runtime::{RuntimeConfig, RuntimeHints, RuntimeSource, RuntimeStatus};
-use crate::source::manifest::{ManifestConfig, ManifestSource, ManifestStatus};
+use crate::runtime::{RuntimeConfig, RuntimeHints, RuntimeSource};
+use crate::source::manifest::{ManifestConfig, ManifestSource};
 use crate::telemetry;
-use crate::transport::{
-    BindError, Listener, ListenerConfig, Reactor, ReactorConfig, ReactorMonitor, StartError,
-};
+use crate::transport::{BindError, Listener, ListenerConfig, Reactor, ReactorConfig, StartError};
 use crate::watch::{Hub, HubConfig};
 use prometheus_client::registry::Registry;
+use sd_notify::NotifyState;
+use socket_care::SocketCare;
+use status_view::StatusView;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,12 +80,27 @@ pub enum AppError {
     },
 }
 
+impl AppError {
+    /// Whether another start with the same configuration would fail in the same way, whatever else runs.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Bind(error) if error.is_of_configuration())
+    }
+}
+
 /// Serves until SIGTERM or SIGINT, then drains.
 ///
 /// # Errors
 /// When something cannot be started; what had been started is stopped again.
 pub fn serve(config: &Config) -> Result<(), AppError> {
     telemetry::init(&config.log, config.log_json);
+    for unknown in config::unknown_environment() {
+        warn!(
+            name = unknown.name,
+            nearest = unknown.nearest,
+            "environment variable is no flag's and not used"
+        );
+    }
     let start = |what| move |source| AppError::Start { what, source };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -191,6 +208,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
     };
     let reactor = Reactor::spawn(listener, Arc::new(server.acceptor()), reactor_config)?;
 
+    let socket_care = Arc::new(SocketCare::default());
     let view = Arc::new(StatusView {
         shared,
         manifests: manifests.status().clone(),
@@ -198,6 +216,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
         kernel: kernel.view().clone(),
         ebpf,
         reactor: reactor.monitor(),
+        socket: socket_care.clone(),
         started: Instant::now(),
     });
     let (admin_stop, admin_stopped) = tokio::sync::oneshot::channel::<()>();
@@ -225,6 +244,12 @@ async fn run(config: &Config) -> Result<(), AppError> {
         node = %config.node_name,
         "serving"
     );
+    // Not when the sources have delivered: what waits for this unit, the boot among it, must not hang on a container
+    // runtime that is down. Until then calls are answered that the server is not ready.
+    notify_systemd(&[
+        NotifyState::Ready,
+        NotifyState::Status("listening; not ready yet, see pods-api doctor"),
+    ]);
 
     let mut care = tokio::time::interval(SOCKET_CHECK_INTERVAL);
     care.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -239,19 +264,11 @@ async fn run(config: &Config) -> Result<(), AppError> {
                 if is_ready {
                     info!(pods = store.load().len(), "ready");
                     set_health(&health, ServingStatus::Serving).await;
-                    notify_systemd(&[sd_notify::NotifyState::Ready]);
+                    notify_systemd(&[NotifyState::Status("ready")]);
                 }
             }
             _ = care.tick() => {
-                match reactor.check_listener() {
-                    Ok(None) => {}
-                    Ok(Some(rebound)) => {
-                        warn!(?rebound, socket = %config.socket.display(), "socket bound again");
-                    }
-                    Err(error) => {
-                        error!(error = &error as &dyn std::error::Error, "socket cannot be bound again");
-                    }
-                }
+                socket_care.learn(&config.socket, reactor.check_listener());
                 if !store_thread.is_running() {
                     break Err(AppError::Panicked("store"));
                 }
@@ -266,7 +283,7 @@ async fn run(config: &Config) -> Result<(), AppError> {
         Ok(signal) => info!(signal, "stopping"),
         Err(error) => error!(%error, "stopping, to be started anew"),
     }
-    notify_systemd(&[sd_notify::NotifyState::Stopping]);
+    notify_systemd(&[NotifyState::Stopping]);
     set_health(&health, ServingStatus::NotServing).await;
     // Watches end with UNAVAILABLE; other calls are answered, for as long as that takes at most.
     hub.close();
@@ -326,98 +343,8 @@ async fn set_health(health: &tonic_health::server::HealthReporter, status: Servi
 }
 
 /// Tells systemd, where it has started us.
-fn notify_systemd(state: &[sd_notify::NotifyState<'_>]) {
+fn notify_systemd(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         warn!(%error, "systemd cannot be notified");
-    }
-}
-
-/// What the admin listener shows, read from the rooms when asked.
-struct StatusView {
-    shared: Arc<Shared>,
-    manifests: Arc<ManifestStatus>,
-    container_runtime: Option<Arc<RuntimeStatus>>,
-    kernel: Arc<KernelView>,
-    ebpf: EbpfState,
-    reactor: ReactorMonitor,
-    started: Instant,
-}
-
-impl StatusView {
-    fn checks(&self) -> Vec<Check> {
-        let waiting = self.shared.store.readiness().waiting_for();
-        let report = self.manifests.report();
-        let mut detail = match report.last_scan {
-            Some(scan) => format!(
-                "{} pods of {} files, scanned {} s ago",
-                report.pods,
-                report.files,
-                scan.elapsed().as_secs()
-            ),
-            None => "not scanned yet".to_owned(),
-        };
-        for problem in report.path_problem.iter() {
-            detail = format!("{detail}; {problem}");
-        }
-        for (path, reason) in &report.failures {
-            detail = format!("{detail}\n    {}: {reason}", path.display());
-        }
-        let status = self.reactor.status();
-        let drivers: Vec<_> = status.workers.iter().map(|worker| worker.driver.label()).collect();
-        let mut transport = format!("{} connections, workers on {}", status.connections, drivers.join(" "));
-        if let Some(refusal) = status.workers.iter().find_map(|worker| worker.refusal.as_ref()) {
-            transport = format!("{transport}; io_uring is not used: {refusal}");
-        }
-        let mut checks =
-            vec![Check { name: "source/manifest".into(), is_ok: !waiting.contains(&"manifest"), detail }];
-        checks.extend(self.container_runtime.iter().map(|status| Check {
-            name: "source/cri".into(),
-            is_ok: !waiting.contains(&"cri"),
-            detail: status.report().summary(Instant::now()),
-        }));
-        checks.extend([
-            Check {
-                name: "kernel".into(),
-                is_ok: !self.kernel.report().has_failed,
-                detail: self.kernel.summary(Instant::now()),
-            },
-            // Never a reason not to be ready: everything works without, later.
-            Check { name: "ebpf".into(), is_ok: true, detail: self.ebpf.summary() },
-            Check {
-                name: "listener".into(),
-                is_ok: status.accepting,
-                detail: if status.accepting {
-                    "accepting".into()
-                } else {
-                    "not accepting: out of file descriptors or memory; retried until it works".into()
-                },
-            },
-            Check {
-                name: "transport".into(),
-                is_ok: status.workers.iter().all(|worker| worker.is_running),
-                detail: transport,
-            },
-        ]);
-        checks
-    }
-
-    fn metrics(&self, scrape: &mut metrics::Scrape<'_>) -> std::fmt::Result {
-        metrics::process(scrape, self.started)?;
-        metrics::requests(scrape, &self.shared.counters)?;
-        metrics::watch(scrape, &self.shared.hub)?;
-        metrics::store(scrape, &self.shared.store)?;
-        let runtime = self.container_runtime.as_deref();
-        let ages = [
-            ("manifest", self.manifests.report().last_scan),
-            ("cri", runtime.and_then(|status| status.report().last_list)),
-        ];
-        metrics::source_ages(scrape, ages)?;
-        metrics::manifests(scrape, &self.manifests)?;
-        if let Some(status) = runtime {
-            metrics::runtime(scrape, status)?;
-        }
-        metrics::kernel(scrape, &self.kernel)?;
-        metrics::ebpf(scrape, &self.ebpf)?;
-        metrics::transport(scrape, &self.reactor.status())
     }
 }

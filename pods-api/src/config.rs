@@ -3,130 +3,24 @@
 //! Every flag of `serve` has the environment twin `PODS_API_<FLAG>`. What contradicts itself or cannot work is refused
 //! here, before anything is touched, with what would be right.
 
-use crate::access::{Policy, Rule};
+mod environment;
+mod flags;
+mod parse;
+
+pub use environment::{UnknownVariable, unknown_environment};
+pub use flags::{DEFAULT_SOCKET, ServeArgs};
+
+use crate::access::Policy;
 use crate::grpc::Scope;
-use crate::kernel::{CgroupRoot, EbpfConfig, EbpfMode};
+use crate::kernel::{CgroupRoot, EbpfConfig};
 use crate::pod::{NodeName, SourceId};
 use crate::runtime::SocketChoice;
 use crate::transport::{SocketGroup, Transport};
-use clap::builder::TypedValueParser as _;
-use clap::{ArgAction, Args};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Where the Kubernetes documentation puts the socket.
-pub const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
-
-/// Flags of `pods-api serve`.
-#[derive(Debug, Clone, Args)]
-pub struct ServeArgs {
-    /// UNIX socket to serve on; clients in pods mount its directory, not the file
-    #[arg(long, env = "PODS_API_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
-    socket: PathBuf,
-    /// Permissions of the socket, octal; a client needs write permission
-    #[arg(long, env = "PODS_API_SOCKET_MODE", default_value = "0600", value_name = "MODE", value_parser = parse_mode)]
-    socket_mode: u32,
-    /// Group that owns the socket, by name or number; give it write permission with --socket-mode 0660
-    #[arg(long, env = "PODS_API_SOCKET_GROUP", value_name = "GROUP")]
-    socket_group: Option<SocketGroup>,
-
-    /// Directory of static pod manifests, or one file, as the kubelet's staticPodPath
-    #[arg(
-        long,
-        env = "PODS_API_MANIFESTS",
-        default_value = "/etc/kubernetes/manifests",
-        value_name = "PATH"
-    )]
-    manifests: PathBuf,
-    /// Read only files with these extensions (comma-separated, without dot) [default: all files whose name does not
-    /// begin with a dot, as the kubelet]
-    #[arg(long, env = "PODS_API_MANIFEST_EXTENSIONS", value_delimiter = ',', value_name = "LIST")]
-    manifest_extensions: Vec<String>,
-    /// Name of this node in Kubernetes [default: the host name, lower case]
-    #[arg(long, env = "PODS_API_NODE_NAME", value_name = "NAME")]
-    node_name: Option<String>,
-    /// Socket of the container runtime, which tells what really runs; `auto` for the first that answers of containerd's
-    /// and CRI-O's, `none` for a machine without a runtime
-    #[arg(long, env = "PODS_API_CRI_SOCKET", default_value = "auto", value_name = "PATH")]
-    cri_socket: String,
-    /// Whether the runtime's events are followed; `off` for a runtime whose events do harm: changes then show with the
-    /// next list, within a second
-    #[arg(long, env = "PODS_API_RUNTIME_EVENTS", default_value = "auto", value_name = "WHETHER", action = ArgAction::Set,
-          value_parser = clap::builder::PossibleValuesParser::new(["auto", "off"]).map(|whether| whether == "auto"))]
-    runtime_events: bool,
-    /// Sources that must have delivered before calls are answered [default: all that are configured]
-    #[arg(long, env = "PODS_API_REQUIRE", value_delimiter = ',', value_name = "SOURCES")]
-    require: Vec<String>,
-    /// Seconds for which a pod that has left stays findable by Lookup, flagged
-    #[arg(long, env = "PODS_API_TOMBSTONE_SECONDS", default_value_t = 60, value_name = "SECONDS")]
-    tombstone_seconds: u32,
-
-    /// Directory of the cgroup hierarchy below which this node's pods are, as the kubelet's cgroupRoot; needed only where
-    /// the node itself runs in a pod of another cluster
-    #[arg(long, env = "PODS_API_CGROUP_ROOT", default_value = "/", value_name = "PATH", value_parser = parse_cgroup_root)]
-    cgroup_root: CgroupRoot,
-
-    /// Address of /metrics, /healthz and /readyz, which show no pod data; `none` for no listener
-    #[arg(long, env = "PODS_API_ADMIN", default_value = "127.0.0.1:9477", value_name = "ADDRESS")]
-    admin: String,
-
-    /// ListPods, GetPod and Lookup calls per second that a caller may make
-    #[arg(long, env = "PODS_API_RATE_LIMIT_QPS", default_value = "100", value_name = "N")]
-    rate_limit_qps: NonZeroU32,
-    /// Calls that may come at once before the rate counts
-    #[arg(long, env = "PODS_API_RATE_LIMIT_BURST", default_value = "10", value_name = "N")]
-    rate_limit_burst: NonZeroU32,
-    /// Whether each caller (pod, else user and executable) has a bucket of its own, or all share one as with the kubelet
-    #[arg(long, env = "PODS_API_RATE_LIMIT_SCOPE", default_value = "peer", value_name = "SCOPE")]
-    rate_limit_scope: Scope,
-
-    /// Who may call, and what they may do and see: `uid=N`, `gid=N`, `namespace=NS`, `serviceaccount=NS/NAME`,
-    /// `pod-uid=UID` or `unknown`, and after it `,methods=list+get+watch+lookup`, `,fields=a.b+c.d`,
-    /// `,namespaces=a+b`, `,profile=no-env`. Give it once for each rule, or several joined by `;`: the first about a
-    /// caller decides [default: `uid=0` and the server's own user]
-    #[arg(long, env = "PODS_API_ALLOW", value_delimiter = ';', value_name = "RULE")]
-    allow: Vec<Rule>,
-
-    /// Events that may wait for a slow watcher before it is cut off
-    #[arg(long, env = "PODS_API_WATCH_BUFFER", default_value = "1024", value_name = "EVENTS",
-          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    watch_buffer: u32,
-    /// Client connections at one time
-    #[arg(long, env = "PODS_API_MAX_CONNECTIONS", default_value = "1024", value_name = "N")]
-    max_connections: NonZeroUsize,
-    /// Watches at one time
-    #[arg(long, env = "PODS_API_MAX_WATCHERS", default_value = "4096", value_name = "N")]
-    max_watchers: NonZeroUsize,
-    /// Memory that events may hold for slow watchers, in all; the slowest are cut off first
-    #[arg(long, env = "PODS_API_MAX_PINNED_BYTES", default_value = "256MiB", value_name = "SIZE", value_parser = parse_size)]
-    max_pinned_bytes: usize,
-
-    /// Whether programs in the kernel tell of cgroups and processes as they come and go: `auto` where the kernel allows
-    /// it, `require` to refuse to start without
-    #[arg(long, env = "PODS_API_EBPF", default_value = "auto", value_name = "MODE")]
-    ebpf: EbpfMode,
-    /// Memory for events of the kernel that wait to be read
-    #[arg(long, env = "PODS_API_EBPF_RING_BYTES", default_value = "512KiB", value_name = "SIZE", value_parser = parse_ring)]
-    ebpf_ring_bytes: u32,
-
-    /// How client connections are driven; `auto` takes io_uring where the kernel allows it
-    #[arg(long, env = "PODS_API_TRANSPORT", default_value = "auto", value_name = "DRIVER")]
-    transport: Transport,
-    /// Threads for client connections [default: 2, or 1 on a single core]
-    #[arg(long, env = "PODS_API_WORKERS", value_name = "N")]
-    workers: Option<NonZeroUsize>,
-
-    /// What to log, e.g. `info` or `warn,pods_api::source=debug`
-    #[arg(long, env = "PODS_API_LOG", default_value = "info", value_name = "FILTER")]
-    log: String,
-    /// How to log
-    #[arg(long, env = "PODS_API_LOG_FORMAT", default_value = "text", value_name = "FORMAT", action = ArgAction::Set,
-          value_parser = clap::builder::PossibleValuesParser::new(["text", "json"]).map(|format| format == "json"))]
-    log_format: bool,
-}
 
 /// What `serve` runs with.
 #[derive(Debug, Clone)]
@@ -192,6 +86,12 @@ pub enum ConfigError {
     /// The listener address does not parse.
     #[error("--admin {0}: not an address and port; give one like 127.0.0.1:9477, or none")]
     Admin(String),
+    /// The container runtime is to be reached by something else than a UNIX socket.
+    #[error(
+        "--cri-socket {0:?}: not a UNIX socket, and no runtime is reached by anything else; give one like \
+         /run/containerd/containerd.sock, or auto, or none"
+    )]
+    CriSocket(String),
     /// A source that is unknown or not configured.
     #[error("--require {name}: no such source is configured; configured: {configured}")]
     Require {
@@ -238,7 +138,7 @@ impl ServeArgs {
             "none" => None,
             address => Some(address.parse().map_err(|_| ConfigError::Admin(self.admin.clone()))?),
         };
-        let cri = cri_socket(&self.cri_socket);
+        let cri = cri_socket(&self.cri_socket)?;
         let configured = [Some(SourceId::Manifest), cri.as_ref().map(|_| SourceId::Cri)];
         let configured: BTreeSet<_> = configured.into_iter().flatten().collect();
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -281,12 +181,16 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// The runtime to ask; its socket may be written as an endpoint, `unix:///run/...`, as elsewhere in Kubernetes.
-fn cri_socket(text: &str) -> Option<SocketChoice> {
-    match text {
-        "none" => None,
-        "auto" => Some(SocketChoice::default()),
-        path => Some(SocketChoice::Path(absolute(Path::new(path.strip_prefix("unix://").unwrap_or(path))))),
+fn cri_socket(text: &str) -> Result<Option<SocketChoice>, ConfigError> {
+    let path = match text {
+        "none" => return Ok(None),
+        "auto" => return Ok(Some(SocketChoice::default())),
+        text => text.strip_prefix("unix://").unwrap_or(text),
+    };
+    if path.is_empty() || path.contains("://") {
+        return Err(ConfigError::CriSocket(text.to_owned()));
     }
+    Ok(Some(SocketChoice::Path(absolute(Path::new(path)))))
 }
 
 fn required(names: &[String], configured: BTreeSet<SourceId>) -> Result<BTreeSet<SourceId>, ConfigError> {
@@ -329,52 +233,10 @@ fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-fn parse_mode(text: &str) -> Result<u32, String> {
-    match u32::from_str_radix(text.trim_start_matches("0o"), 8) {
-        Ok(mode) if mode > 0o777 => Err("has bits beyond 0777; give one like 0600 or 0660".into()),
-        Ok(mode) if mode & 0o600 != 0o600 => {
-            Err("takes the socket away from its owner; give one like 0600 or 0660".into())
-        }
-        Ok(mode) => Ok(mode),
-        Err(_) => Err("not an octal mode; give one like 0600 or 0660".into()),
-    }
-}
-
-fn parse_cgroup_root(text: &str) -> Result<CgroupRoot, String> {
-    if text.starts_with("/sys/") {
-        return Err("begins with the mount; give the path below it, e.g. /kubelet".into());
-    }
-    if text.split('/').any(|part| part == "..") {
-        return Err("leads upwards; give a path below the cgroup mount, e.g. /kubelet".into());
-    }
-    Ok(CgroupRoot::new(text))
-}
-
-/// Bytes, with an optional binary suffix.
-fn parse_size(text: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: usize = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "KiB" | "Ki" => 1 << 10,
-        "MiB" | "Mi" => 1 << 20,
-        "GiB" | "Gi" => 1 << 30,
-        other => return Err(format!("unknown unit {other:?}; give one like 256MiB")),
-    };
-    let amount: usize = digits.parse().map_err(|_| "not a size; give one like 256MiB".to_owned())?;
-    amount.checked_mul(unit).ok_or_else(|| "too large".to_owned())
-}
-
-/// Bytes of a ring buffer, which the kernel wants as a power of two of pages.
-fn parse_ring(text: &str) -> Result<u32, String> {
-    match parse_size(text)? {
-        bytes if bytes.is_power_of_two() && (4 << 10..=64 << 20).contains(&bytes) => Ok(bytes as u32),
-        _ => Err("not a power of two from 4KiB to 64MiB; give one like 512KiB".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::EbpfMode;
     use clap::Parser;
 
     #[derive(Debug, Parser)]
@@ -424,6 +286,14 @@ mod tests {
                 &["--allow", "uid=0,method=get"],
                 "rule \"uid=0,method=get\", at \"method=get\": after it may stand",
             ),
+            (&["--allow", ""], "an empty rule; give one like uid=0"),
+            (&["--allow", "uid=0;"], "an empty rule"),
+            (&["--cri-socket", "tcp://127.0.0.1:1"], "--cri-socket \"tcp://127.0.0.1:1\": not a UNIX socket"),
+            (
+                &["--cri-socket", "npipe:////./pipe/containerd"],
+                "give one like /run/containerd/containerd.sock",
+            ),
+            (&["--cri-socket", ""], "not a UNIX socket"),
             (&["--allow", "uid=0;root"], "rule \"root\", at \"root\""),
             (&["--cgroup-root", "/sys/fs/cgroup/kubelet"], "give the path below it"),
             (&["--cgroup-root", "/a/../b"], "leads upwards"),
@@ -451,13 +321,5 @@ mod tests {
         assert_eq!((none.cri, none.require), (None, BTreeSet::from([SourceId::Manifest])));
         let error = config(&["--cri-socket", "none", "--require", "cri"]).unwrap_err();
         assert!(error.contains("configured: manifest"), "{error}");
-    }
-
-    #[test]
-    fn sizes_have_binary_units() {
-        assert_eq!(parse_size("512"), Ok(512));
-        assert_eq!(parse_size("4KiB"), Ok(4096));
-        assert_eq!(parse_size("2Gi"), Ok(2 << 30));
-        assert!(parse_size("MiB").is_err() && parse_size("99999999999GiB").is_err());
     }
 }

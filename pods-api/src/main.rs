@@ -61,9 +61,13 @@ fn serve(args: ServeArgs) -> ExitCode {
     match std::panic::catch_unwind(|| app::serve(&config)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            let is_internal = matches!(error, app::AppError::Panicked(_));
+            let code = match &error {
+                app::AppError::Panicked(_) => ExitCode::from(EXIT_INTERNAL),
+                error if error.is_of_configuration() => ExitCode::from(EXIT_USAGE),
+                _ => ExitCode::FAILURE,
+            };
             report(&error.into());
-            if is_internal { ExitCode::from(EXIT_INTERNAL) } else { ExitCode::FAILURE }
+            code
         }
         // The panic hook has said what and where.
         Err(_) => ExitCode::from(EXIT_INTERNAL),

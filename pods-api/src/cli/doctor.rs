@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,35 +15,57 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Far above what the listener sends.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const DIVERGENCE: &str = "pods_api_status_divergence_total{field=\"";
+const COMPARISONS: &str = "pods_api_status_comparisons_total ";
 
 /// The arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// The server's admin listener
     #[arg(long, env = "PODS_API_ADMIN", default_value = "127.0.0.1:9477", value_name = "ADDRESS")]
-    admin: SocketAddr,
+    admin: Admin,
+}
+
+/// Where the server's admin listener is: written as for the server, whose environment a shell may share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admin {
+    At(SocketAddr),
+    None,
+}
+
+impl FromStr for Admin {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::None),
+            address => address
+                .parse()
+                .map(Self::At)
+                .map_err(|_| "not an address and port; give one like 127.0.0.1:9477"),
+        }
+    }
 }
 
 impl Doctor {
     pub(super) fn run(&self) -> Result<(), Error> {
-        let (code, checks) = self.get("/readyz?verbose")?;
-        let (_, metrics) = self.get("/metrics")?;
+        let Admin::At(address) = self.admin else { return Err(Error::NoAdmin) };
+        let (code, checks) = get(address, "/readyz?verbose")?;
+        let (_, metrics) = get(address, "/metrics")?;
         let mut out = io::stdout().lock();
         out.write_all(checks.as_bytes())?;
-        out.write_all(describe(&divergences(&metrics)).as_bytes())?;
+        out.write_all(describe(&divergences(&metrics), comparisons(&metrics)).as_bytes())?;
         if code == 200 { Ok(()) } else { Err(Error::NotReady) }
     }
+}
 
-    fn get(&self, path: &str) -> Result<(u16, String), Error> {
-        let failed = |source| Error::Admin { address: self.admin, source };
-        let get = || {
-            let mut stream = TcpStream::connect_timeout(&self.admin, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.admin)?;
-            read_answer(stream)
-        };
-        get().map_err(failed)
-    }
+fn get(address: SocketAddr, path: &str) -> Result<(u16, String), Error> {
+    let get = || {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        read_answer(stream)
+    };
+    get().map_err(|source| Error::Admin { address, source })
 }
 
 /// The status code and the body of an answer that ends with the connection.
@@ -67,15 +90,26 @@ fn divergences(metrics: &str) -> Vec<(&str, &str)> {
     metrics.lines().filter_map(|line| line.strip_prefix(DIVERGENCE)?.split_once("\"} ")).collect()
 }
 
-fn describe(divergences: &[(&str, &str)]) -> String {
+/// How often the two were compared at all.
+fn comparisons(metrics: &str) -> u64 {
+    let count = metrics.lines().find_map(|line| line.strip_prefix(COMPARISONS)?.trim().parse().ok());
+    count.unwrap_or_default()
+}
+
+fn describe(divergences: &[(&str, &str)], comparisons: u64) -> String {
     if divergences.is_empty() {
         return "no container runtime is asked: status is as the sources have it\n".to_owned();
     }
+    if comparisons == 0 {
+        return "status: not compared: no source gives the kubelet's\n".to_owned();
+    }
     let differing: Vec<_> = divergences.iter().filter(|(_, count)| *count != "0").collect();
     if differing.is_empty() {
-        return "status: no difference between the kubelet's and what the runtime shows\n".to_owned();
+        return format!("status: the kubelet's as the runtime shows it, in {comparisons} comparisons\n");
     }
-    let mut text = "status: the kubelet's differed from what the runtime shows, times by field:\n".to_owned();
+    let mut text = format!(
+        "status: the kubelet's differed from what the runtime shows, of {comparisons} times, by field:\n"
+    );
     for (field, count) in differing {
         text.push_str(&format!("    {field} {count}\n"));
     }
@@ -102,10 +136,28 @@ mod tests {
         let metrics = "# TYPE pods_api_status_divergence counter\n\
                        pods_api_status_divergence_total{field=\"phase\"} 2\n\
                        pods_api_status_divergence_total{field=\"image\"} 0\n\
+                       pods_api_status_comparisons_total 7\n\
                        pods_api_pods 3\n";
-        let text = describe(&divergences(metrics));
-        assert!(text.ends_with("by field:\n    phase 2\n"), "{text}");
-        assert!(describe(&divergences(&metrics.replace("} 2", "} 0"))).contains("no difference"));
-        assert!(describe(&divergences("pods_api_pods 3\n")).contains("no container runtime"));
+        let told = |metrics: &str| describe(&divergences(metrics), comparisons(metrics));
+        let text = told(metrics);
+        assert!(text.ends_with("of 7 times, by field:\n    phase 2\n"), "{text}");
+        let agrees = metrics.replace("} 2", "} 0");
+        assert!(told(&agrees).contains("in 7 comparisons"), "{}", told(&agrees));
+        assert!(told("pods_api_pods 3\n").contains("no container runtime"));
+    }
+
+    #[test]
+    fn without_a_comparison_nothing_is_said_of_differences() {
+        let metrics = "pods_api_status_divergence_total{field=\"phase\"} 0\n\
+                       pods_api_status_comparisons_total 0\n";
+        let text = describe(&divergences(metrics), comparisons(metrics));
+        assert_eq!(text, "status: not compared: no source gives the kubelet's\n");
+    }
+
+    #[test]
+    fn admin_is_written_as_for_the_server() {
+        assert_eq!("none".parse(), Ok(Admin::None));
+        assert_eq!("127.0.0.1:9477".parse(), Ok(Admin::At(SocketAddr::from(([127, 0, 0, 1], 9477)))));
+        assert!("localhost".parse::<Admin>().is_err_and(|why| why.contains("127.0.0.1:9477")));
     }
 }

@@ -38,6 +38,11 @@ pub(super) enum Error {
     WatchClosed,
     #[error("no answer from the admin listener at {address}\nis the server running, and with this --admin?")]
     Admin { address: SocketAddr, source: io::Error },
+    #[error(
+        "the server has no admin listener to ask (PODS_API_ADMIN or --admin is none)\ngive serve and doctor the same \
+         address, such as 127.0.0.1:9477"
+    )]
+    NoAdmin,
     #[error("the server is not ready")]
     NotReady,
     #[error("the server sent a pod that does not decode")]
@@ -46,6 +51,17 @@ pub(super) enum Error {
     Show(#[from] crate::wire::DecodeError),
     #[error("--fields cuts pods that are printed whole; add -o json or -o yaml")]
     FieldsNeedWholePods,
+    #[error(
+        "no resource {0:?} here: the server knows the pods of its node, and nothing else; pods-api get pods"
+    )]
+    Resource(String),
+    #[error("no pod {name} in namespace {namespace} on this node; get pods -A shows every pod")]
+    NoSuchPod { namespace: String, name: String },
+    #[error(
+        "no pod with UID {0}\nif that is a name, give its namespace too: pods-api get pods {0} -n NAMESPACE, or \
+         pods-api lookup NAMESPACE/{0}"
+    )]
+    NoSuchUid(String),
     #[error("writing the output")]
     Output(#[from] io::Error),
 }
@@ -54,6 +70,11 @@ impl Error {
     /// Whether the reader of our output has gone (`| head`), which is its right.
     pub(super) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Whether the command itself is at fault, whatever the server would say.
+    pub(super) fn is_usage(&self) -> bool {
+        matches!(self, Self::FieldsNeedWholePods | Self::Resource(_))
     }
 
     pub(super) fn connect(path: PathBuf, source: io::Error) -> Self {

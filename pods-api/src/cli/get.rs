@@ -8,6 +8,8 @@ use pods_api_proto::k8s::io::api::core::v1::Pod;
 use pods_api_proto::v1alpha1::pods_client::PodsClient;
 use pods_api_proto::v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsEvent, WatchPodsRequest};
 use prost::Message as _;
+use tonic::Code;
+use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 
 use crate::pod::{Namespace, Selector};
@@ -17,6 +19,9 @@ use super::connect::{MESSAGE_LIMIT, connect};
 use super::error::Error;
 use super::output::{Format, Printer};
 use super::{Target, columns::Row};
+
+const FIELD_MASK: &str = "x-kubernetes-fieldmask";
+const NAMESPACE: &str = "x-pods-api-namespace";
 
 /// What the columns are made of: 300 bytes of a pod of 6 kB.
 const COLUMN_FIELDS: &str = "metadata.name,metadata.namespace,metadata.uid,metadata.creationTimestamp,\
@@ -42,21 +47,24 @@ enum Resource {
     /// Pods of this node
     #[command(visible_aliases = ["pod", "po"])]
     Pods(Pods),
+    // Else clap would take `deployments` for a misspelt `po`.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 #[derive(Debug, Args)]
 struct Pods {
-    /// Only the pod with this UID, in whatever namespace
-    #[arg(conflicts_with_all = ["namespace", "all_namespaces", "watch"])]
-    uid: Option<String>,
-    /// Pods of this namespace
-    #[arg(short, long, default_value = "default", conflicts_with = "all_namespaces")]
-    namespace: String,
+    /// Only one pod: with --namespace the pod of this name there, else the pod with this UID, in whatever namespace
+    #[arg(value_name = "NAME|UID", conflicts_with_all = ["all_namespaces", "watch"])]
+    pod: Option<String>,
+    /// Pods of this namespace [default: default]
+    #[arg(short, long, conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
     /// Pods of every namespace
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Pods whose labels match, e.g. `app=web,tier!=db` or `app in (a,b)`
-    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = Selector::parse, conflicts_with = "uid")]
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = Selector::parse, conflicts_with = "pod")]
     selector: Option<Selector>,
     /// Only these fields, with -o json or yaml, e.g. `metadata.name,status.podIPs`
     #[arg(long, value_name = "PATHS", value_parser = parse_fields)]
@@ -71,7 +79,15 @@ struct Pods {
 
 impl Get {
     pub(super) async fn run(self) -> Result<(), Error> {
-        let Resource::Pods(pods) = self.resource;
+        let pods = match self.resource {
+            Resource::Pods(pods) => pods,
+            Resource::Other(words) => {
+                return Err(Error::Resource(words.into_iter().next().unwrap_or_default()));
+            }
+        };
+        if pods.fields.is_some() && !pods.output.is_whole() {
+            return Err(Error::FieldsNeedWholePods);
+        }
         let channel = connect(&self.target.socket).await?;
         pods.run(PodsClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT)).await
     }
@@ -79,11 +95,17 @@ impl Get {
 
 impl Pods {
     async fn run(self, mut client: PodsClient<Channel>) -> Result<(), Error> {
-        if self.fields.is_some() && !self.output.is_whole() {
-            return Err(Error::FieldsNeedWholePods);
-        }
-        if let Some(uid) = self.uid.clone() {
-            let response = client.get_pod(self.request(GetPodRequest { pod_uid: uid })).await?.into_inner();
+        if let Some(pod) = &self.pod {
+            let uid = match &self.namespace {
+                Some(namespace) => uid_of(&mut client, namespace, pod).await?,
+                None => pod.clone(),
+            };
+            let response = match client.get_pod(self.request(GetPodRequest { pod_uid: uid })).await {
+                Err(status) if status.code() == Code::NotFound && !is_like_uid(pod) => {
+                    return Err(self.not_found(pod.clone()));
+                }
+                response => response?.into_inner(),
+            };
             return Printer::new(self.output, true).single(&Seen::read(response.pod)?);
         }
         let printer = Printer::new(self.output, self.all_namespaces);
@@ -155,15 +177,15 @@ impl Pods {
             }
         };
         match &self.fields {
-            Some(fields) => set("x-kubernetes-fieldmask", fields),
+            Some(fields) => set(FIELD_MASK, fields),
             None if self.output.is_whole() => {}
             None if self.selector.is_some() => {
-                set("x-kubernetes-fieldmask", &format!("{COLUMN_FIELDS},metadata.labels"));
+                set(FIELD_MASK, &format!("{COLUMN_FIELDS},metadata.labels"));
             }
-            None => set("x-kubernetes-fieldmask", COLUMN_FIELDS),
+            None => set(FIELD_MASK, COLUMN_FIELDS),
         }
-        if self.uid.is_none() && !self.all_namespaces {
-            set("x-pods-api-namespace", &self.namespace);
+        if self.pod.is_none() && !self.all_namespaces {
+            set(NAMESPACE, self.namespace());
         }
         if let Some(selector) = &self.selector {
             set("x-pods-api-labels", &selector.to_string());
@@ -174,7 +196,7 @@ impl Pods {
     fn selects(&self, pod: &Seen) -> bool {
         // Under --fields only the server sees what it selects by.
         let is_cut = self.fields.is_some();
-        let in_namespace = self.all_namespaces || is_cut || pod.row.namespace == self.namespace;
+        let in_namespace = self.all_namespaces || is_cut || pod.row.namespace == self.namespace();
         let has_labels = self.selector.as_ref().is_none_or(|selector| {
             is_cut
                 || selector.matches(&Namespace::from(&*pod.row.namespace), |key| {
@@ -184,13 +206,48 @@ impl Pods {
         in_namespace && has_labels
     }
 
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+
+    fn not_found(&self, pod: String) -> Error {
+        match self.namespace.clone() {
+            Some(namespace) => Error::NoSuchPod { namespace, name: pod },
+            None => Error::NoSuchUid(pod),
+        }
+    }
+
     fn nothing_found(&self) -> String {
         if self.all_namespaces {
             "no pods on this node".to_owned()
         } else {
-            format!("no pods in namespace {} on this node; -A shows every namespace", self.namespace)
+            format!("no pods in namespace {} on this node; -A shows every namespace", self.namespace())
         }
     }
+}
+
+/// The UID of a pod by its name. From a list, and not by Lookup, which the kubelet's server does not have.
+async fn uid_of(client: &mut PodsClient<Channel>, namespace: &str, name: &str) -> Result<String, Error> {
+    let mut request = tonic::Request::new(ListPodsRequest {});
+    let mask = MetadataValue::from_static("metadata.name,metadata.namespace,metadata.uid");
+    request.metadata_mut().insert(FIELD_MASK, mask);
+    // A namespace that is not ASCII is no pod's.
+    if let Ok(namespace) = namespace.parse() {
+        request.metadata_mut().insert(NAMESPACE, namespace);
+    }
+    for pod in client.list_pods(request).await?.into_inner().pods {
+        let row = Seen::read(pod)?.row;
+        if row.namespace == namespace && row.name == name {
+            return Ok(row.uid);
+        }
+    }
+    Err(Error::NoSuchPod { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+/// Whether a text is a UID in one of the forms that Kubernetes gives: 32 hexadecimal digits, often with hyphens.
+fn is_like_uid(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
+    digits == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// A pod as received and as shown.
@@ -220,6 +277,16 @@ fn now() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_told_from_uids() {
+        for uid in ["7c0f6a52-0000-4000-8000-00000000c001", "7c0f6a5200004000800000000000c001"] {
+            assert!(is_like_uid(uid), "{uid}");
+        }
+        for name in ["web", "cafe", "", "web-7c0f6a52-0000-4000-8000-00000000c001", "deadbeef-0"] {
+            assert!(!is_like_uid(name), "{name}");
+        }
+    }
 
     #[test]
     fn the_fields_of_the_columns_are_fields_of_a_pod() {

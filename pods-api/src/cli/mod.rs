@@ -17,10 +17,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::config::DEFAULT_SOCKET;
 use error::Error;
-
-/// Where the Kubernetes documentation puts the socket.
-const DEFAULT_SOCKET: &str = "/var/lib/kubelet/pods-api/pods-api.sock";
 
 /// What a client can ask of a server.
 #[derive(Debug, Subcommand)]
@@ -48,7 +46,11 @@ struct Target {
     socket: PathBuf,
 }
 
-/// Runs a client command: 0 when it did what was asked, otherwise 1 and what went wrong on stderr. `program` is the
+/// For a command that contradicts itself, as for one that clap refuses.
+const EXIT_USAGE: u8 = 64;
+
+/// Runs a client command: 0 when it did what was asked, 64 when it cannot be meant so, otherwise 1; then with what went
+/// wrong on stderr. `program` is the
 /// whole command line's definition, which completion scripts are made from.
 #[must_use]
 pub fn run(command: Command, program: impl FnOnce() -> clap::Command) -> ExitCode {
@@ -69,7 +71,7 @@ pub fn run(command: Command, program: impl FnOnce() -> clap::Command) -> ExitCod
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
-            ExitCode::FAILURE
+            if error.is_usage() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -97,9 +97,28 @@ fn get_pods_asks_for_what_it_shows() {
 
 #[test]
 fn get_pods_of_an_unknown_uid_fails_with_the_servers_words() {
-    let output = serving_web().client(&["get", "pods", "no-such-uid"]);
+    let unknown = UID.replace('7', "8");
+    let output = serving_web().client(&["get", "pods", &unknown]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(stderr(&output), "error: pod with UID no-such-uid not found\n");
+    assert_eq!(stderr(&output), format!("error: pod with UID {unknown} not found\n"));
+}
+
+#[test]
+fn get_pods_takes_a_name_with_its_namespace() {
+    let server = serving_web();
+    let row = succeed(&mut server.client_command(&["get", "pods", "web-node-1", "-n", "shop", "-o", "name"]));
+    assert_eq!(row, "pod/web-node-1\n");
+    let fields = ["get", "pod", "web-node-1", "-n", "shop", "-o", "json", "--fields", "metadata.uid"];
+    let pod = json(&succeed(&mut server.client_command(&fields)));
+    assert_eq!(pod["metadata"], serde_json::json!({"uid": UID}));
+    let elsewhere = server.client(&["get", "pods", "web-node-1", "-n", "default"]);
+    assert_eq!(elsewhere.status.code(), Some(1));
+    assert!(stderr(&elsewhere).contains("no pod web-node-1 in namespace default"), "{}", stderr(&elsewhere));
+    let bare = server.client(&["get", "pods", "web-node-1"]);
+    assert_eq!(bare.status.code(), Some(1));
+    for hint in ["get pods web-node-1 -n NAMESPACE", "lookup NAMESPACE/web-node-1"] {
+        assert!(stderr(&bare).contains(hint), "{}", stderr(&bare));
+    }
 }
 
 /// A client command that goes on, and the lines it prints.
@@ -241,6 +260,33 @@ fn wrong_usage_exits_with_64() {
     for arguments in [&["get"][..], &["lookup"][..], &["get", "pods", "-o", "xml"][..]] {
         assert_eq!(binary().args(arguments).output().unwrap().status.code(), Some(64), "{arguments:?}");
     }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_connecting() {
+    for (arguments, expected) in [
+        (&["get", "pods", "--fields", "spec"][..], "add -o json"),
+        (
+            &["get", "deployments", "-A"],
+            "no resource \"deployments\" here: the server knows the pods of its node",
+        ),
+        (&["doctor", "--admin", "localhost"], "give one like 127.0.0.1:9477"),
+    ] {
+        let output = binary().args(arguments).env("PODS_API_SOCKET", "/no/such/socket").output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        assert!(
+            stderr(&output).contains(expected) && !stderr(&output).contains("'po'"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn doctor_of_a_server_without_an_admin_listener_says_so() {
+    let output = binary().arg("doctor").env("PODS_API_ADMIN", "none").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the server has no admin listener"), "{}", stderr(&output));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod documents;
 mod harness;
 mod kernel;
 mod lookup;
+mod operation;
 mod protocol;
 mod raw;
 mod runtime;

@@ -27,8 +27,8 @@ pub enum BindError {
     },
     /// A live server listens at the path.
     #[error(
-        "{path:?} is already served by {owner}: stop that server, or choose another path with --socket \
-         (a kubelet that serves the Pods API itself can be read from with --upstream {path:?})"
+        "{path:?} is already served by {owner}: stop that server, or choose another path with --socket (a kubelet \
+         that serves the Pods API itself keeps this one)"
     )]
     Served {
         /// The path as configured.
@@ -83,4 +83,19 @@ pub enum BindError {
         #[source]
         cause: io::Error,
     },
+}
+
+impl BindError {
+    /// Whether another start with the same configuration would fail in the same way, whatever else runs.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::NoName { .. }
+            | Self::NameTooLong { .. }
+            | Self::Symlink { .. }
+            | Self::NotADirectory { .. }
+            | Self::UnknownGroup { .. } => true,
+            Self::Served { .. } | Self::Locked { .. } | Self::InTheWay { .. } | Self::Io { .. } => false,
+        }
+    }
 }

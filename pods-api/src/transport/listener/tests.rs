@@ -97,7 +97,7 @@ fn a_second_server_is_refused_and_names_the_first() {
     let BindError::Served { owner, .. } = error else { panic!("{text}") };
     assert_eq!(owner.pid, Some(first.pid()));
     assert_eq!(owner.executable, Some(std::env::current_exe().unwrap()));
-    for part in ["--socket", "--upstream", &first.pid().to_string()] {
+    for part in ["another path with --socket", &first.pid().to_string()] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(inode(&path), before);
