@@ -1,8 +1,8 @@
 //! The composition root: what is started, in which order, on which thread, and how it stops.
 //!
 //! Threads: `store` (the one writer), `manifest` (files), `runtime` (the container runtime), `kernel` (cgroups and
-//! processes), `worker-N` (client connections), and the main thread, which becomes the control thread: one current-thread runtime for the admin listener, the services behind the tower
-//! adapter, and the timers here.
+//! processes), `worker-N` (client connections), and the main thread, which becomes the control thread: one
+//! current-thread runtime for the admin listener, the services behind the tower adapter, and the timers here.
 
 mod socket_care;
 mod status_view;

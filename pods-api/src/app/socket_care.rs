@@ -31,7 +31,7 @@ impl SocketCare {
             None => {}
             Some(News::Rebound(rebound)) => warn!(?rebound, %socket, "socket bound again"),
             Some(News::Trouble(error)) => {
-                error!(error, %socket, "socket cannot be bound again; tried each second")
+                error!(error, %socket, "socket cannot be bound again; tried each second");
             }
             Some(News::Over) => info!(%socket, "socket is in its place again"),
         }

@@ -18,7 +18,8 @@ pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
 pub(super) fn parse_rule(text: &str) -> Result<Rule, String> {
     if text.trim().is_empty() {
         return Err(
-            "an empty rule; give one like uid=0, or leave it out for root and the server's own user".into()
+            "an empty rule; give one like uid=0, or leave --allow and PODS_API_ALLOW out: then root and the server's own \
+             user may call".into()
         );
     }
     text.parse().map_err(|error: <Rule as std::str::FromStr>::Err| error.to_string())
