@@ -7,7 +7,7 @@
 //! Events are hints; only the exit of a container's own first process is taken at its word. Runs on the `runtime`
 //! thread.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pods_api_proto::containerd::events::{TaskCreate, TaskDelete, TaskExit, TaskOom, TaskStart};
 use pods_api_proto::containerd::services::events::v1::events_client::EventsClient;
@@ -29,7 +29,7 @@ const FILTERS: [&str; 2] = [
     "namespace==k8s.io,topic~=\"^/containers/(create|update|delete)$\"",
 ];
 /// A server that offers a stream says nothing until its first event, one that does not refuses at once: after this
-/// time without a refusal the stream stands.
+/// time without a refusal the stream stands. CRI-O, as it is by default, refuses with an empty stream.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 
 /// Where events come from.
@@ -129,6 +129,7 @@ async fn forward<T>(
     convert: impl Fn(T) -> Option<RuntimeEvent>,
     news: &mpsc::Sender<StreamNews>,
 ) -> Result<(), Status> {
+    let began = Instant::now();
     let mut subscribing = std::pin::pin!(subscribing);
     let mut is_up = false;
     let response = match tokio::time::timeout(REFUSAL_WINDOW, &mut subscribing).await {
@@ -145,11 +146,17 @@ async fn forward<T>(
     if !is_up && news.send(StreamNews::Up(source)).await.is_err() {
         return Ok(());
     }
+    let mut is_silent = true;
     while let Some(message) = stream.message().await? {
+        is_silent = false;
         let Some(event) = convert(message) else { continue };
         if news.send(StreamNews::Event(event)).await.is_err() {
             return Ok(());
         }
+    }
+    // Counted from the request on: many servers answer only with their first event, or with the end.
+    if is_silent && began.elapsed() < REFUSAL_WINDOW {
+        return Err(Status::unimplemented("the runtime ended the stream at once"));
     }
     Ok(())
 }

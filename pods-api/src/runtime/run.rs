@@ -25,6 +25,8 @@ const MIN_LIST_INTERVAL: Duration = Duration::from_millis(2);
 /// runtime in trouble is not made to suffer from its own events.
 const FAILED_LIST_RETRY: Duration = Duration::from_secs(1);
 const FAILED_LIST_PAUSE: Duration = Duration::from_millis(200);
+/// A stream that stood for this long has shown that it works: after its end it is tried again soon.
+const STEADY_STREAM: Duration = Duration::from_secs(10);
 /// How often each pod is read whatever happens.
 const REFRESH: Duration = Duration::from_secs(60);
 /// The same where the runtime's events tell of changed limits too, so that images alone are left.
@@ -107,7 +109,7 @@ impl Run {
 
     /// When a list is to be begun, or a stream tried.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let list = (!self.is_listing).then_some(self.next_list);
+        let list = (!self.is_listing).then(|| self.next_list_at());
         let stream = match self.stream {
             StreamState::RetryAt(at) => Some(at),
             _ => None,
@@ -126,15 +128,20 @@ impl Run {
 
     /// Has a list taken as soon as one may be.
     pub(super) fn list_soon(&mut self, now: Instant) {
-        let soon = self.last_list.map_or(now, |last| last + MIN_LIST_INTERVAL).max(self.no_list_before);
+        let soon = self.last_list.map_or(now, |last| last + MIN_LIST_INTERVAL);
         self.next_list = self.next_list.min(soon);
     }
 
     /// Begins a list if its time has come and none is on its way.
     pub(super) fn list_if_due(&mut self, now: Instant) {
-        if self.next_list <= now && !self.is_listing {
+        if self.next_list_at() <= now && !self.is_listing {
             self.begin_list(now);
         }
+    }
+
+    /// When a list may be begun: what was wished for while one was on its way that failed has to wait too.
+    fn next_list_at(&self) -> Instant {
+        self.next_list.max(self.no_list_before)
     }
 
     /// A list has come in.
@@ -228,7 +235,6 @@ impl Run {
     pub(super) fn gain_stream(&mut self, source: EventSource) {
         let now = Instant::now();
         self.stream = StreamState::Following { source, up: Some(now) };
-        self.stream_waits = delays();
         // From here on nothing is missed; what was missed before is found now.
         self.next_list = now;
     }
@@ -245,6 +251,11 @@ impl Run {
     pub(super) fn lose_stream(&mut self, source: EventSource, status: &tonic::Status) {
         let now = Instant::now();
         let source = source.as_str();
+        if let StreamState::Following { up: Some(up), .. } = self.stream
+            && now.duration_since(up) >= STEADY_STREAM
+        {
+            self.stream_waits = delays();
+        }
         if events::is_refusal(status) {
             tracing::info!(source, code = ?status.code(), "runtime events are refused");
             self.sources = self.sources.get(1..).unwrap_or_default();

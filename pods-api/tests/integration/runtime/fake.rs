@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Hang,
     /// Does what it should, but only after this time.
     Late(Duration),
+    /// Fails after this time.
+    LateError(Duration, Code),
 }
 
 /// What the runtime has and how it behaves.
@@ -43,6 +45,8 @@ pub(crate) struct State {
     pub(crate) calls: BTreeMap<&'static str, u64>,
     pub(crate) has_native_events: bool,
     pub(crate) has_cri_events: bool,
+    /// Whether CRI's stream ends as soon as it has begun, without an error: CRI-O's way of having no events.
+    pub(crate) ends_cri_events: bool,
     made: HashMap<String, u32>,
     native: Vec<mpsc::Sender<Result<events::Envelope, Status>>>,
     cri: Vec<mpsc::Sender<Result<cri::ContainerEventResponse, Status>>>,
@@ -231,6 +235,10 @@ impl Service {
                 tokio::time::sleep(delay).await;
                 Ok(())
             }
+            Some(Fault::LateError(delay, code)) => {
+                tokio::time::sleep(delay).await;
+                Err(Status::new(code, "as the test wants it"))
+            }
         }
     }
 }
@@ -336,7 +344,9 @@ impl RuntimeService for Service {
             return Err(Status::unimplemented("no events"));
         }
         let (sender, receiver) = mpsc::channel(64);
-        state.cri.push(sender);
+        if !state.ends_cri_events {
+            state.cri.push(sender);
+        }
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 

@@ -226,6 +226,47 @@ fn runtime_that_fails_lists_is_not_asked_for_more_of_them() {
 }
 
 #[test]
+fn wish_for_a_list_made_while_one_is_about_to_fail_waits_too() {
+    let bench = Bench::with_one_running(NEVER);
+    bench.wait_for_events();
+    bench.with(|state| {
+        let fault = Fault::LateError(Duration::from_millis(100), Code::Internal);
+        state.faults.insert("ListPodSandbox".to_owned(), fault);
+    });
+    let hints = bench.room.as_ref().unwrap().hints();
+    let (start, before) = (Instant::now(), bench.calls("ListPodSandbox"));
+    while start.elapsed() < Duration::from_millis(1_500) {
+        hints.look_at_everything();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // Each takes 100 ms, and after it there are none for 200 ms.
+    let lists = bench.calls("ListPodSandbox") - before;
+    assert!((2..=6).contains(&lists), "{lists} lists");
+}
+
+#[test]
+fn stream_that_ends_at_once_without_a_word_is_none() {
+    let bench = Bench::new(|state| {
+        // CRI-O as it is by default.
+        (state.name, state.version) = ("cri-o".to_owned(), "1.30.0".to_owned());
+        (state.has_cri_events, state.ends_cri_events) = (true, true);
+        state.sandbox("p", "s");
+        state.container("a0");
+    });
+    let bench = bench.start(NEVER);
+    bench.pods(&["p"]);
+    bench.wait_for("p", "Running a:running(a0) r0 ready");
+    eventually("the stream to be tried", PATIENCE, || (bench.calls("GetContainerEvents") > 0).then_some(()));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        let calls = (bench.calls("GetContainerEvents"), bench.calls("ListPodSandbox"));
+        assert!(calls.0 <= 2 && calls.1 <= 6, "{calls:?} subscriptions and lists");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bench.room.as_ref().unwrap().status().report().events.as_str(), "none");
+}
+
+#[test]
 fn event_lost_before_the_runtime_takes_up_the_subscription_is_made_good() {
     let bench = Bench::new(|state| {
         state.sandbox("p", "s");
