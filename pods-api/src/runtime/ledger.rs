@@ -5,6 +5,7 @@
 //! C.10.5), events tell sooner; as the runtime's status calls lag its events by tens of milliseconds, what an event
 //! promised is asked for again until it shows.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ struct PodState {
     /// What a full list has of it and when that was asked for, if nothing has been heard since: spares the read a list
     /// of its own, which costs the runtime a pass over everything that it has.
     fresh: Option<(Instant, ListedPod)>,
+    /// Whether something has been heard that no list which is under way need know of; until the read for it begins.
+    is_heard: bool,
     /// Whether it is to be read whatever the list says.
     is_suspect: bool,
     /// Whether someone waits for a fresh answer, be it the same as before.
@@ -65,10 +68,19 @@ impl PodState {
     fn began(&self) -> Option<Instant> {
         self.view.as_ref().map(RuntimePod::read_began)
     }
+
+    /// Keeps what a list has of it for the next read.
+    fn refresh(&mut self, began: Instant, listed: &ListedPod) {
+        self.fresh = (!self.is_heard).then(|| (began, listed.clone()));
+    }
+
+    fn queue(&self, uid: &PodUid, queue: &mut ReadQueue<PodUid>) {
+        if self.failures > 0 { queue.retry(uid.clone()) } else { queue.push(uid.clone()) }
+    }
 }
 
-/// What an event promised to become visible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What an event promised to become visible; of two promises for one container the later in this order counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Promise {
     Known,
     Started,
@@ -122,8 +134,8 @@ impl Ledger {
                 continue;
             }
             if last_read.is_none() || state.is_suspect || state.listed != *listed {
-                state.fresh = Some((began, listed.clone()));
-                self.queue.push(uid.clone());
+                state.refresh(began, listed);
+                state.queue(uid, &mut self.queue);
             } else if let Some(read) = last_read.filter(|read| began.duration_since(*read) >= refresh / 2) {
                 due.push((read, uid));
             }
@@ -134,8 +146,8 @@ impl Ledger {
         due.sort_unstable();
         for (_, uid) in due.into_iter().take(listing.pods.len().div_ceil(REFRESH_SHARE)) {
             if let Some(state) = self.pods.get_mut(uid) {
-                state.fresh = Some((began, listing.pods[uid].clone()));
-                self.queue.push(uid.clone());
+                state.refresh(began, &listing.pods[uid]);
+                state.queue(uid, &mut self.queue);
             }
         }
         if is_first {
@@ -147,8 +159,14 @@ impl Ledger {
         let is_gone = |uid: &PodUid, state: &PodState| {
             !listing.pods.contains_key(uid) && state.began().is_none_or(|read| read <= began)
         };
-        let gone: Vec<_> =
+        let gone: HashSet<_> =
             self.pods.iter().filter(|(uid, state)| is_gone(uid, state)).map(|(uid, _)| uid.clone()).collect();
+        if !gone.is_empty() {
+            // Also what lists alone had, of pods that could not be read.
+            for (id, _) in self.owners.extract_if(|_, uid| gone.contains(uid)) {
+                self.exits.remove(&id);
+            }
+        }
         let changes = gone.into_iter().filter_map(|uid| self.remove(uid, began)).collect();
         self.drop_kept_promises();
         changes
@@ -164,10 +182,7 @@ impl Ledger {
             }
             return None;
         }
-        for id in ids(&std::mem::take(&mut state.listed)) {
-            self.owners.remove(&id);
-            self.exits.remove(&id);
-        }
+        state.listed = ListedPod::default();
         state.is_forced = false;
         state.view = Some(RuntimePod::absent(began));
         Some((uid, RuntimePod::absent(began)))
@@ -237,7 +252,7 @@ impl Ledger {
 
     /// Takes note that a pod could not be read: what was known of it stays whole (rule C.2.3), and it is tried again.
     pub(super) fn take_failure(&mut self, uid: &PodUid, now: Instant) {
-        self.queue.finish(uid);
+        self.queue.fail(uid);
         self.note_tried(uid);
         let Some(state) = self.pods.get_mut(uid) else { return };
         state.failures = state.failures.saturating_add(1);
@@ -256,7 +271,7 @@ impl Ledger {
             })
             .collect();
         for (id, state, exit, at) in told {
-            if state == RunState::Exited || now.duration_since(at) > SETTLE {
+            if state == RunState::Exited || now.duration_since(at) >= SETTLE {
                 exits.remove(&id);
             } else {
                 view.record_exit(&id, exit);
@@ -301,12 +316,25 @@ impl Ledger {
         change
     }
 
-    /// Has a container or sandbox looked at after `delay`, and from then on until it shows what was promised.
+    /// Has a container or sandbox looked at after `delay`, and from then on until it shows what was promised. What is
+    /// promised late never replaces what was promised of a later time, nor one word of an end a sooner look.
     fn await_promise(&mut self, id: ContainerId, promise: Promise, delay: Duration, now: Instant) {
-        if self.awaited.len() < MAX_PENDING {
-            self.awaited.insert(id, Awaited { promise, until: now + SETTLE, next: now + delay, delay });
-        } else {
-            self.is_relist_wanted = true;
+        let awaited = Awaited { promise, until: now + SETTLE, next: now + delay, delay };
+        let is_full = self.awaited.len() >= MAX_PENDING;
+        match self.awaited.entry(id) {
+            Entry::Occupied(mut held) => {
+                let held = held.get_mut();
+                let is_sooner = held.promise == Promise::Ended && held.next <= awaited.next;
+                if held.promise > promise || (held.promise == promise && is_sooner) {
+                    held.until = awaited.until;
+                } else {
+                    *held = awaited;
+                }
+            }
+            Entry::Vacant(_) if is_full => self.is_relist_wanted = true,
+            Entry::Vacant(place) => {
+                place.insert(awaited);
+            }
         }
     }
 
@@ -348,7 +376,7 @@ impl Ledger {
             self.look_at(&id);
         } else if !is_told_too {
             drop(self.take_event(RuntimeEvent::Stopped(id), now));
-        } else if !self.awaited.contains_key(&id) {
+        } else {
             self.await_promise(id, Promise::Ended, END_LAG, now);
         }
     }
@@ -388,16 +416,18 @@ impl Ledger {
 
     /// Wishes for a read for a reason that a list asked for before cannot know of.
     fn wish(queue: &mut ReadQueue<PodUid>, pods: &mut HashMap<PodUid, PodState>, uid: &PodUid) {
-        if let Some(state) = pods.get_mut(uid) {
-            state.fresh = None;
-        }
-        queue.push(uid.clone());
+        let Some(state) = pods.get_mut(uid) else { return };
+        (state.fresh, state.is_heard) = (None, true);
+        state.queue(uid, queue);
     }
 
     /// The next pod to read, if another read may begin; with what a list has of it, and when that was asked for.
     pub(super) fn next_read(&mut self) -> Option<(PodUid, Option<(Instant, ListedPod)>)> {
         let uid = self.queue.next()?;
-        let fresh = self.pods.get_mut(&uid).and_then(|state| state.fresh.take());
+        let fresh = self.pods.get_mut(&uid).and_then(|state| {
+            state.is_heard = false;
+            state.fresh.take()
+        });
         Some((uid, fresh))
     }
 
@@ -405,7 +435,7 @@ impl Ledger {
     pub(super) fn start_over(&mut self) {
         self.queue.abandon();
         self.lookups.abandon();
-        self.pods.values_mut().for_each(|state| state.is_suspect = true);
+        self.pods.values_mut().for_each(|state| (state.is_suspect, state.is_heard) = (true, false));
         self.awaited.clear();
         self.is_relist_wanted = true;
     }
@@ -424,7 +454,8 @@ impl Ledger {
         self.exits.retain(|_, (_, at)| now.duration_since(*at) <= 2 * SETTLE);
         let mut due = Vec::new();
         self.awaited.retain(|id, awaited| {
-            if awaited.next <= now {
+            // Once more when it is given up: what was promised is no longer believed then.
+            if awaited.next <= now || awaited.until <= now {
                 due.push(id.clone());
                 awaited.delay = (awaited.delay * 2).min(LAST_RETRY);
                 awaited.next = now + awaited.delay;
@@ -437,7 +468,7 @@ impl Ledger {
     /// When [`Ledger::advance`] has something to do next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        let awaited = self.awaited.values().map(|awaited| awaited.next).min();
+        let awaited = self.awaited.values().map(|awaited| awaited.next.min(awaited.until)).min();
         [timer, awaited].into_iter().flatten().min()
     }
 

@@ -505,3 +505,101 @@ fn list_spares_the_read_its_own_unless_something_was_heard_since() {
     bench.ledger.look_at(&"a0".into());
     assert!(matches!(bench.ledger.next_read(), Some((_, None))));
 }
+
+#[test]
+fn list_asked_for_before_something_was_heard_spares_no_read_its_own() {
+    let mut bench = Bench::new();
+    bench.know("p", &runs());
+    let began = bench.now;
+    bench.wait(MS);
+    bench.ledger.look_at(&"a0".into());
+    bench.list(&[("p", &ended(""))], began);
+    assert!(matches!(bench.ledger.next_read(), Some((_, None))));
+    bench.ledger.queue.finish(&"p".into());
+    let now = bench.now;
+    bench.list(&[("p", &ended(""))], now);
+    assert!(matches!(bench.ledger.next_read(), Some((_, Some(_)))));
+}
+
+#[test]
+fn late_word_of_a_start_does_not_hide_the_end() {
+    for is_end_first in [false, true] {
+        let mut bench = Bench::new();
+        bench.know("p", &runs());
+        let now = bench.now;
+        if is_end_first {
+            bench.ledger.expect_end("a0".into(), true, now);
+        }
+        bench.ledger.take_event(RuntimeEvent::Started("a0".into()), now);
+        if !is_end_first {
+            bench.ledger.expect_end("a0".into(), true, now);
+        }
+        assert_eq!(bench.wanted(), ["p"]);
+        bench.read("p", &runs(), now);
+        bench.wait(END_LAG - MS);
+        assert_eq!(bench.wanted(), [] as [&str; 0]);
+        bench.wait(MS);
+        assert_eq!(bench.wanted(), ["p"]);
+    }
+}
+
+#[test]
+fn removal_counts_more_than_a_late_end() {
+    let mut bench = Bench::new();
+    bench.know("p", &runs());
+    let now = bench.now;
+    for event in [RuntimeEvent::Stopped, RuntimeEvent::Removed, RuntimeEvent::Stopped] {
+        bench.ledger.take_event(event("a0".into()), now);
+    }
+    bench.read("p", &ended(""), now);
+    assert_eq!(bench.ledger.awaited.len(), 1);
+    bench.read("p", &view().ready("s"), now + MS);
+    assert!(bench.ledger.awaited.is_empty());
+}
+
+#[test]
+fn runtime_that_insists_is_asked_once_more_when_the_event_is_no_longer_believed() {
+    let mut bench = Bench::new();
+    bench.know("p", &runs());
+    bench.ledger.take_event(exit("a0"), bench.now);
+    let start = bench.now;
+    while bench.now.duration_since(start) < SETTLE + Duration::from_millis(300) {
+        bench.wait(MS);
+        for uid in bench.wanted() {
+            let now = bench.now;
+            bench.read(&uid, &runs(), now);
+        }
+    }
+    assert!(!shows_end(bench.ledger.pods[&PodUid::from("p")].view.as_ref().unwrap()));
+    assert_eq!(bench.ledger.next_due(), None);
+}
+
+#[test]
+fn pod_that_could_never_be_read_leaves_nothing_behind() {
+    let mut bench = Bench::new();
+    let now = bench.now;
+    bench.list(&[("p", &runs())], now);
+    assert_eq!(bench.wanted(), ["p"]);
+    bench.ledger.take_failure(&"p".into(), now);
+    assert_eq!(bench.list(&[], now + MS), ["p"]);
+    assert!(bench.ledger.owners.is_empty());
+}
+
+#[test]
+fn pods_that_fail_hold_up_no_other() {
+    let mut bench = Bench::new();
+    let failing: Vec<_> = (0..20).map(|number| format!("f{number}")).collect();
+    let now = bench.now;
+    let view = runs();
+    let mut pods: Vec<_> = failing.iter().map(|uid| (uid.as_str(), &view)).collect();
+    bench.list(&pods, now);
+    for uid in &failing {
+        bench.wanted();
+        bench.ledger.take_failure(&uid.as_str().into(), now);
+    }
+    bench.wait(FIRST_FAILURE_RETRY);
+    assert_eq!(bench.wanted().len(), 2);
+    pods.push(("new", &view));
+    bench.list(&pods, now + MS);
+    assert_eq!(bench.wanted(), ["new"]);
+}
