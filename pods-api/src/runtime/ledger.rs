@@ -251,14 +251,18 @@ impl Ledger {
     }
 
     /// Takes note that a pod could not be read: what was known of it stays whole (rule C.2.3), and it is tried again.
-    pub(super) fn take_failure(&mut self, uid: &PodUid, now: Instant) {
+    /// True once if nothing is known of it but that it is there.
+    pub(super) fn take_failure(&mut self, uid: &PodUid, now: Instant) -> bool {
         self.queue.fail(uid);
         self.note_tried(uid);
-        let Some(state) = self.pods.get_mut(uid) else { return };
+        let Some(state) = self.pods.get_mut(uid) else { return false };
         state.failures = state.failures.saturating_add(1);
         let delay =
             FIRST_FAILURE_RETRY.saturating_mul(1 << (state.failures - 1).min(10)).min(LAST_FAILURE_RETRY);
         self.timers.insert((now + delay, uid.clone()));
+        // It was gone and has come back.
+        state.view.take_if(|view| view.is_absent());
+        state.view.is_none() && state.failures == 1
     }
 
     /// An exit that an event told of holds while the status calls lag behind it.

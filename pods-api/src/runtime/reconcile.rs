@@ -18,7 +18,7 @@ use super::report::{RuntimeStatus, chain};
 use super::run::{Answer, Run, delays};
 use super::source::RuntimeConfig;
 use super::statics::StaticPods;
-use crate::pod::Update;
+use crate::pod::{LiveStatus, PodUid, Update};
 
 /// Everything that the loop owns beyond a session.
 pub(super) struct Reconciler<S> {
@@ -242,7 +242,9 @@ impl<S: FnMut(Update)> Reconciler<S> {
                 self.tell(run, change);
             }
             Answer::Read(uid, _, Err(error)) => {
-                self.ledger.take_failure(&uid, now);
+                if self.ledger.take_failure(&uid, now) {
+                    self.tell_live(vec![run.live(uid, None)]);
+                }
                 return self.take_error(error);
             }
             Answer::Owner(id, Ok(owner)) => {
@@ -286,7 +288,10 @@ impl<S: FnMut(Update)> Reconciler<S> {
 
     /// Tells the store of pods that changed; before the first pass is complete they wait for it.
     fn tell(&mut self, run: &Run, changes: impl IntoIterator<Item = Change>) {
-        let pods: Vec<_> = changes.into_iter().map(|(uid, pod)| run.live(uid, Some(pod))).collect();
+        self.tell_live(changes.into_iter().map(|(uid, pod)| run.live(uid, Some(pod))).collect());
+    }
+
+    fn tell_live(&mut self, pods: Vec<(PodUid, Arc<dyn LiveStatus>)>) {
         if self.has_told_all && !pods.is_empty() {
             (self.sink)(Update::Live { pods });
         }

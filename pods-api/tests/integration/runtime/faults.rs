@@ -267,6 +267,36 @@ fn stream_that_ends_at_once_without_a_word_is_none() {
 }
 
 #[test]
+fn new_pod_that_cannot_be_read_stays_when_its_source_drops_it() {
+    // Rule C.2.3: it is there, whatever runs in it.
+    let bench = Bench::with_one_running(OFTEN);
+    bench.wait_ready();
+    bench.with(|state| {
+        state.faults.insert("ContainerStatus a9".to_owned(), Fault::Hang);
+        state.sandbox("p9", "s9");
+        state.container("a9");
+    });
+    bench.pods(&["p9"]);
+    let status = bench.room.as_ref().unwrap().status().clone();
+    eventually("a failure", PATIENCE, || (status.counts().failures > 0).then_some(()));
+    eventually("p9", PATIENCE, || bench.store.load().get("p9").map(|_| ()));
+    bench.pods(&[]);
+    let deletion = || {
+        let pods = bench.store.load();
+        let pod = <pods_api_proto::k8s::io::api::core::v1::Pod as prost::Message>::decode(
+            pods.get("p9").expect("it runs").pod(),
+        );
+        pod.unwrap().metadata.unwrap().deletion_timestamp
+    };
+    eventually("its deletion timestamp", PATIENCE, deletion);
+    bench.with(|state| {
+        state.faults.clear();
+        state.remove("p9");
+    });
+    bench.wait_for("p9", "none");
+}
+
+#[test]
 fn event_lost_before_the_runtime_takes_up_the_subscription_is_made_good() {
     let bench = Bench::new(|state| {
         state.sandbox("p", "s");
