@@ -39,6 +39,8 @@ pub(super) struct StaticPods {
     taken: HashMap<PodUid, PodUid>,
     /// Until when the pods not shown yet are held back, by the UID of our making.
     held: HashMap<PodUid, Instant>,
+    /// Until when the first set may be held back at most, however often the source changes meanwhile.
+    first_until: Option<Instant>,
     /// The manifests to look at, by the source's UID.
     dirty: BTreeSet<PodUid>,
     /// UIDs that the store was told and that have left the source.
@@ -74,6 +76,7 @@ impl StaticPods {
             adopted: HashMap::new(),
             taken: HashMap::new(),
             held: HashMap::new(),
+            first_until: None,
             dirty: BTreeSet::new(),
             gone: Vec::new(),
             has_told: false,
@@ -96,6 +99,9 @@ impl StaticPods {
     }
 
     fn change(&mut self, pods: Vec<SourcePod>, gone: Vec<PodUid>, now: Instant) {
+        let usual = now + self.hold_back;
+        let first = *self.first_until.get_or_insert(usual);
+        let until = if self.has_told { usual } else { first };
         let manifests = self.manifests.get_or_insert_default();
         let there: HashSet<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         for own in gone.into_iter().filter(|own| !there.contains(own)) {
@@ -110,7 +116,7 @@ impl StaticPods {
                 Some(manifest) if manifest.pod == pod => continue,
                 Some(manifest) => (manifest.pod, manifest.is_edited) = (pod, true),
                 None if pod.is_uid_provisional => {
-                    self.held.insert(own.clone(), now + self.hold_back);
+                    self.held.insert(own.clone(), until);
                     manifests.insert(own.clone(), Manifest::new(pod));
                 }
                 None => {

@@ -121,6 +121,20 @@ fn first_set_waits_for_the_runtime_but_not_for_ever() {
 }
 
 #[test]
+fn first_set_waits_no_longer_for_manifests_that_change_all_the_time() {
+    let (mut statics, start) = (Fixture::new(), Instant::now());
+    let edited = |version: &str| set(&[manifest(version, "a", version)]);
+    assert_eq!(statics.take(edited("v1"), start), None);
+    assert_eq!(statics.take(edited("v2"), start + Duration::from_secs(4)), None);
+    assert_eq!(statics.statics.next_due(), Some(start + HOLD_BACK));
+    assert_eq!(statics.release(start + HOLD_BACK), some(&["v2"]));
+    // From then on each has its own time.
+    let now = start + Duration::from_secs(8);
+    assert_eq!(statics.take(edited("v3"), now), some(&[]));
+    assert_eq!(statics.statics.next_due(), Some(now + HOLD_BACK));
+}
+
+#[test]
 fn edited_manifest_does_not_get_the_old_sandboxs_uid() {
     // Rule A.7.6, with an edit that the sandbox does not show.
     let (mut statics, now) = (Fixture::new(), Instant::now());
