@@ -79,6 +79,14 @@ fn ready_to_start(facts: &PodFacts<'_>, runtime: &RuntimePod) -> Verdict {
     Verdict { is_true: is_fit, ..Verdict::default() }
 }
 
+/// Whether the kubelet's word on the sandbox is what the runtime shows, or newer (rule C.11.1): a sandbox may end alone.
+pub(super) fn shows_sandbox(context: &Context<'_>, base: &v1::PodStatus) -> bool {
+    context.is_base_newer
+        || find(Some(&base.conditions), READY_TO_START).is_none_or(|told| {
+            (told.status() == "True") == ready_to_start(context.facts, context.runtime).is_true
+        })
+}
+
 /// Rule C.8.4. Sidecars come first: they do in the spec.
 fn containers_ready(facts: &PodFacts<'_>, statuses: &ContainerStatuses, phase: &str) -> Verdict {
     let mut unknown = Vec::new();

@@ -182,7 +182,9 @@ fn last_terminated(
     let old = old?;
     // The container that the old status was about is gone from the runtime, and this one took its place.
     let replaced = entry::terminated(old).filter(|_| bare_id(old.container_id()) != newest.id.as_str());
-    replaced.or_else(|| entry::last_terminated(old)).filter(is_other).cloned()
+    let mut last = replaced.or_else(|| entry::last_terminated(old)).filter(is_other).cloned();
+    last.iter_mut().for_each(convert::settle_reason);
+    last
 }
 
 /// What becomes of a container whose state the runtime has lost (rule C.4.2), and whether that is news.
@@ -200,7 +202,9 @@ fn absent(
     old: Option<&v1::ContainerStatus>,
 ) -> v1::ContainerStatus {
     if let Some(ended) = old.filter(|old| entry::terminated(old).is_some()) {
-        return ended.clone();
+        let mut ended = ended.clone();
+        ended.state.iter_mut().filter_map(|state| state.terminated.as_mut()).for_each(convert::settle_reason);
+        return ended;
     }
     let reason = if context.facts.has_init_containers() { "PodInitializing" } else { "ContainerCreating" };
     let mut status = v1::ContainerStatus {

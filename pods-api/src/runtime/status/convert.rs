@@ -54,11 +54,7 @@ pub(super) fn state(container: &Container, runtime_name: &str) -> v1::ContainerS
 /// The end of a container. Where the runtime gives no reason, the exit code is one (rule C.4.3); exit code 137 alone
 /// never makes it a lack of memory.
 pub(super) fn terminated(container: &Container, runtime_name: &str) -> v1::ContainerStateTerminated {
-    let reason = match (&*container.reason, container.exit_code) {
-        ("", 0) => COMPLETED,
-        ("", _) => ERROR,
-        (reason, _) => reason,
-    };
+    let reason = reason(&container.reason, container.exit_code);
     v1::ContainerStateTerminated {
         exit_code: Some(container.exit_code),
         signal: None,
@@ -68,6 +64,20 @@ pub(super) fn terminated(container: &Container, runtime_name: &str) -> v1::Conta
         finished_at: time(container.finished_at),
         container_id: Some(container_id(runtime_name, container)),
     }
+}
+
+/// The reason for an end, where the exit code may be the only one.
+fn reason(told: &str, exit_code: i32) -> &str {
+    match (told, exit_code) {
+        ("", 0) => COMPLETED,
+        ("", _) => ERROR,
+        (reason, _) => reason,
+    }
+}
+
+/// Gives an end its reason that only an event has told of, once the runtime has nothing more to say (rule C.4.3).
+pub(super) fn settle_reason(terminated: &mut v1::ContainerStateTerminated) {
+    terminated.reason = text(reason(terminated.reason(), terminated.exit_code()));
 }
 
 pub(super) fn terminated_state(terminated: Terminated<'_>) -> v1::ContainerState {

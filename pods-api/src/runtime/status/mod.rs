@@ -119,7 +119,8 @@ impl<'a> Context<'a> {
             let shows_ips = ips.as_ref().is_none_or(|ips| network::shows(base, ips));
             let is_taken_back = self.previous.is_some_and(|previous| phase::is_terminal(previous.phase()))
                 && !phase::is_terminal(base.phase());
-            self.keeps_base && !statuses.is_overlaid && shows_ips && !is_taken_back
+            let agrees = shows_ips && conditions::shows_sandbox(self, base);
+            self.keeps_base && !statuses.is_overlaid && agrees && !is_taken_back
         });
         let phase = base_stands.map_or_else(|| phase::phase(self, &statuses), |base| base.phase());
         // An event tells of an end, but not what it means for the phase: that waits for the runtime's own account.
@@ -156,10 +157,17 @@ impl<'a> Context<'a> {
         self.base.is_some_and(|base| phase::is_terminal(base.phase()))
     }
 
-    /// Whether a pod that is being deleted has come to its end: nothing of it runs (rule C.7.8).
+    /// Whether a pod that is being deleted has come to its end: nothing of it runs (rule C.7.8), nor has the kubelet
+    /// spoken of anything that runs since the runtime was asked.
     fn is_terminated(&self) -> bool {
+        let newer = self.base.filter(|_| self.is_base_newer);
+        let is_told_to_run = newer.is_some_and(|base| {
+            let entries = base.init_container_statuses.iter().chain(&base.container_statuses);
+            entries.chain(&base.ephemeral_container_statuses).any(entry::is_running)
+        });
         let has_ended = |container: &Container| container.state == RunState::Exited;
         self.facts.is_deleted
+            && !is_told_to_run
             && self.runtime.containers().iter().all(has_ended)
             && !self.runtime.sandboxes().iter().any(|sandbox| sandbox.is_ready)
     }

@@ -47,6 +47,19 @@ fn event_ends_the_container_and_nothing_else() {
                 scene(a(), s().created("a", "a0").event_exit(127)),
                 "a 127/ a0 r0",
             ),
+            (
+                "C.4.3",
+                "removed before the runtime gave a reason",
+                scene(a(), s()).previous(status("Running").terminated("a", "a0", 7, "")),
+                "a 7/Error a0 r0",
+            ),
+            (
+                "C.4.3",
+                "replaced before the runtime gave a reason",
+                scene(a(), s().running("a", "a1").restarts(1))
+                    .previous(status("Running").terminated("a", "a0", 0, "")),
+                "a running a1 r1 ready started last=0/Completed(a0)",
+            ),
         ],
         containers,
     );

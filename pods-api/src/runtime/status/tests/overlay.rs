@@ -215,3 +215,43 @@ fn message_of_another_phase_is_dropped() {
         scene(pod().regular("a").policy("Never"), view().ready("s").exited("a", "a0", 1)).base(base).derive();
     assert_eq!((status.phase(), status.reason()), ("Failed", ""));
 }
+
+#[test]
+fn sandbox_may_end_alone() {
+    // Rule C.11.1.
+    let base = || {
+        status("Running").running("a", "a0").ready().started().condition(
+            "PodReadyToStartContainers",
+            "True",
+            5,
+        )
+    };
+    let text = |status: &super::super::v1::PodStatus| {
+        format!("{} / {}", condition(status, "PodReadyToStartContainers"), containers(status))
+    };
+    let (runs, sandbox_ended) =
+        (|| view().ready("s").running("a", "a0"), || view().stopped("s").running("a", "a0"));
+    check(
+        &[
+            (
+                "C.11.1",
+                "the kubelet has not heard",
+                scene(pod().regular("a"), sandbox_ended()).base(base()),
+                "False / a running a0 r0 ready started",
+            ),
+            (
+                "C.11.1",
+                "the kubelet's word is the newer",
+                scene(pod().regular("a"), sandbox_ended()).newer_base(base()),
+                "True / a running a0 r0 ready started",
+            ),
+            (
+                "C.11.1",
+                "it is there",
+                scene(pod().regular("a"), runs()).base(base()),
+                "True / a running a0 r0 ready started",
+            ),
+        ],
+        text,
+    );
+}

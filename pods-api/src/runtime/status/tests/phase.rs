@@ -313,6 +313,13 @@ fn final_phases_stay_and_wait_for_the_last_container() {
                 ),
                 "Running",
             ),
+            (
+                "C.7.8",
+                "deleted, the kubelet has newer word of one that runs",
+                scene(pod().regular("a").deleted(), view())
+                    .newer_base(status("Running").running("a", "a0").ready()),
+                "Running",
+            ),
             ("C.7.7", "deleted before anything ran", scene(pod().regular("a").deleted(), view()), "Failed"),
             (
                 "E.7.9",
