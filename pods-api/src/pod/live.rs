@@ -45,6 +45,8 @@ pub struct LiveInputs<'a> {
     pub pod: &'a [u8],
     /// What the kubelet said of the pod's status, if a source of its words has the pod.
     pub base: Option<&'a Base>,
+    /// What the kubelet said last, also if its source has dropped the pod since: nobody else runs the probes.
+    pub last_base: Option<&'a Base>,
     /// The encoded Pod shown last.
     pub previous: Option<&'a [u8]>,
     /// The time.
@@ -129,10 +131,10 @@ impl Live {
             self.bases.insert(pod.uid.clone(), base.clone());
         }
         let Some(view) = self.view(&pod.uid) else { return pod };
-        let last = || self.bases.get(&pod.uid).filter(|_| self.leaving.contains_key(&pod.uid));
-        let base = base.or_else(last);
+        let last_base = self.bases.get(&pod.uid);
+        let base = base.or(last_base.filter(|_| self.leaving.contains_key(&pod.uid)));
         let previous = shown.map(Record::pod);
-        let inputs = LiveInputs { pod: &pod.pod, base, previous: previous.as_deref(), now };
+        let inputs = LiveInputs { pod: &pod.pod, base, last_base, previous: previous.as_deref(), now };
         let Some(status) = view.status(&inputs) else { return pod };
         match PodEdit::new(&pod.pod).status(&status).finish() {
             Ok(bytes) => SourcePod { pod: bytes, ..pod },

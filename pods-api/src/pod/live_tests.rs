@@ -38,7 +38,11 @@ struct Stub(&'static str, bool);
 impl LiveStatus for Stub {
     fn status(&self, inputs: &LiveInputs<'_>) -> Option<Bytes> {
         let phase = |pod: &[u8]| v1::Pod::decode(pod).unwrap().status.unwrap_or_default().phase().to_owned();
-        let base = inputs.base.map_or(String::new(), |base| format!(" base={}", phase(&base.pod)));
+        let base = match (inputs.base, inputs.last_base) {
+            (Some(base), _) => format!(" base={}", phase(&base.pod)),
+            (None, Some(last)) => format!(" last={}", phase(&last.pod)),
+            (None, None) => String::new(),
+        };
         let status = v1::PodStatus { phase: Some(format!("{}{base}", self.0)), ..Default::default() };
         (!self.0.is_empty()).then(|| status.encode_to_vec().into())
     }
@@ -199,9 +203,13 @@ fn kubelets_word_is_the_base_and_stays_so_while_the_pod_leaves() {
     // Rule B.5.3: of a pod that is not static the API server tells first.
     assert_eq!(fixture.apply(set(SourceId::Kubelet, "kubelet")), [] as [&str; 0]);
     assert_eq!(fixture.apply(set(SourceId::Upstream, "upstream")), ["modified a x base=upstream"]);
-    for source in [SourceId::Upstream, SourceId::Kubelet, SourceId::Manifest] {
+    // STAT-3: without a source of the kubelet's words it is no base any more, but not forgotten.
+    for source in [SourceId::Upstream, SourceId::ApiServer] {
         fixture.source(source, &[]);
     }
+    assert_eq!(fixture.source(SourceId::Kubelet, &[]), ["modified a x last=kubelet"]);
+    assert_eq!(fixture.apply(set(SourceId::ApiServer, "api")), ["modified a x base=api"]);
+    fixture.source(SourceId::Manifest, &[]);
     assert_eq!(fixture.source(SourceId::ApiServer, &[]), ["modified a x base=api deletion=1030"]);
 }
 

@@ -78,6 +78,8 @@ impl LiveStatus for LivePod {
             .ok()?;
         let base_bytes = inputs.base.and_then(|base| status_of(&base.pod));
         let base = base_bytes.and_then(|status| v1::PodStatus::decode(status).ok());
+        let last_base = inputs.last_base.filter(|_| base.is_none()).and_then(|last| status_of(&last.pod));
+        let last_base = last_base.and_then(|status| v1::PodStatus::decode(status).ok());
         let previous = inputs.previous.and_then(status_of);
         let previous = previous.and_then(|status| v1::PodStatus::decode(status).ok());
         let is_base_newer =
@@ -85,6 +87,7 @@ impl LiveStatus for LivePod {
         let inputs = StatusInputs {
             pod: &pod,
             base: base.as_ref(),
+            last_base: base.as_ref().or(last_base.as_ref()),
             is_base_newer,
             previous: previous.as_ref(),
             runtime: &self.runtime,
@@ -192,6 +195,7 @@ mod tests {
         let inputs = LiveInputs {
             pod: &pod.encode_to_vec(),
             base: base.as_ref(),
+            last_base: None,
             previous: None,
             now: Now { instant: Instant::now(), unix_seconds: 1 },
         };
@@ -246,9 +250,36 @@ mod tests {
         let inputs = LiveInputs {
             pod: &[0x0a, 0xff],
             base: None,
+            last_base: None,
             previous: None,
             now: Now { instant: Instant::now(), unix_seconds: 1 },
         };
         assert_eq!(live.status(&inputs), None);
+    }
+
+    #[test]
+    fn readiness_stays_when_the_source_of_the_kubelets_word_drops_the_pod() {
+        // STAT-1, STAT-3.
+        let pod = pod().regular("a").readiness_probe().startup_probe().build();
+        let told = status("Running").running("a", "a0").ready().build();
+        let base = v1::Pod { status: Some(told), ..pod.clone() };
+        let base = Base { pod: base.encode_to_vec().into(), received: Instant::now() };
+        let ready = |view, last_base| {
+            let inputs = LiveInputs {
+                pod: &pod.encode_to_vec(),
+                base: None,
+                last_base,
+                previous: None,
+                now: Now { instant: Instant::now(), unix_seconds: 1 },
+            };
+            let status = live(view, &Arc::default()).status(&inputs).unwrap();
+            let entry = v1::PodStatus::decode(status).unwrap().container_statuses.remove(0);
+            (entry.started(), entry.ready())
+        };
+        assert_eq!(ready(runs(), Some(&base)), (true, true));
+        assert_eq!(ready(runs(), None), (false, false));
+        let replaced = view().ready("s").running("a", "a1");
+        assert_eq!(ready(replaced, Some(&base)), (false, false), "not inherited");
+        assert_eq!(ready(view().ready("s").exited("a", "a0", 0), Some(&base)), (false, false));
     }
 }

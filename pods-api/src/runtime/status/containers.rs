@@ -144,7 +144,7 @@ fn from_runtime(
     };
     let is_running = state.running.is_some();
     let old_volume_mounts = old.map(|old| old.volume_mounts.clone()).filter(|mounts| !mounts.is_empty());
-    let probes = probes::started_and_ready(context, container, newest, &state, external);
+    let probes = probes::started_and_ready(context, container, newest, &state);
     v1::ContainerStatus {
         name: Some(container.name.to_owned()),
         last_state: Some(v1::ContainerState { terminated: last_terminated, ..Default::default() }),

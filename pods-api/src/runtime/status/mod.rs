@@ -54,6 +54,8 @@ pub struct StatusInputs<'a> {
     pub pod: &'a v1::Pod,
     /// What the kubelet itself says of the pod's status, or last wrote to the API server.
     pub base: Option<&'a v1::PodStatus>,
+    /// `base`, or what it was when there was one last: good for what only the kubelet can know of a container.
+    pub last_base: Option<&'a v1::PodStatus>,
     /// Whether `base` came in after the read of `runtime` began: what it alone knows is then no leftover.
     pub is_base_newer: bool,
     /// The status shown last.
@@ -93,6 +95,7 @@ pub fn names_unknown_container(inputs: &StatusInputs<'_>) -> bool {
 struct Context<'a> {
     facts: &'a PodFacts<'a>,
     base: Option<&'a v1::PodStatus>,
+    last_base: Option<&'a v1::PodStatus>,
     is_base_newer: bool,
     /// Whether the kubelet's entries stand where the runtime knows nothing newer.
     keeps_base: bool,
@@ -105,8 +108,10 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn new(inputs: &StatusInputs<'a>, facts: &'a PodFacts<'a>, keeps_base: bool) -> Self {
-        let StatusInputs { base, is_base_newer, previous, runtime, runtime_name, node, now, .. } = *inputs;
-        Self { facts, base, is_base_newer, keeps_base, previous, runtime, runtime_name, node, now }
+        let StatusInputs {
+            base, last_base, is_base_newer, previous, runtime, runtime_name, node, now, ..
+        } = *inputs;
+        Self { facts, base, last_base, is_base_newer, keeps_base, previous, runtime, runtime_name, node, now }
     }
 
     fn status(&self) -> v1::PodStatus {

@@ -14,14 +14,13 @@ pub(super) struct Probes {
 }
 
 /// What is known of a container's probes, given its new state. A result that only a probe can give is taken from the
-/// kubelet's status, and only from an entry about this very container while it runs (rule C.6.2): readiness is
-/// neither invented nor inherited by a replacement.
+/// kubelet's last status, be it dropped by its source since, and only from an entry about this very container while it
+/// runs (rule C.6.2): readiness is neither invented nor inherited by a replacement.
 pub(super) fn started_and_ready(
     context: &Context<'_>,
     container: &SpecContainer<'_>,
     newest: &Container,
     state: &v1::ContainerState,
-    external: Option<&v1::ContainerStatus>,
 ) -> Probes {
     let is_running = state.running.is_some();
     match container.role {
@@ -38,7 +37,7 @@ pub(super) fn started_and_ready(
     let is_about_it = |entry: &&v1::ContainerStatus| {
         entry::is_running(entry) && bare_id(entry.container_id()) == newest.id.as_str()
     };
-    let external = external.filter(is_about_it);
+    let external = entry::find(context.last_base, container.role, container.name).filter(is_about_it);
     // Once started, a container is started until it ends (rule C.6.5).
     let was_started = entry::find(context.previous, container.role, container.name)
         .filter(is_about_it)

@@ -459,6 +459,7 @@ impl Scene {
         StatusInputs {
             pod: &self.pod,
             base: self.base.as_ref(),
+            last_base: self.base.as_ref(),
             is_base_newer: self.is_base_newer,
             previous: self.previous.as_ref(),
             runtime: &self.runtime,
