@@ -1,8 +1,9 @@
 //! Who may call: the rules in order, of which the first that is about the caller decides. No I/O.
 //!
-//! A rule about namespaces or service accounts needs the caller's pod, which may not have been published yet. Such a
-//! rule is then neither passed over nor obeyed: the call is refused, and the next one decided anew. Passing it over
-//! could end at a later rule that grants more.
+//! A rule about namespaces or service accounts needs the caller's pod, which may not have been published yet; and any
+//! rule about pods needs to know whether the caller runs in one, which a caller can keep from us. Such a rule is then
+//! neither passed over nor obeyed: the call is refused, and the next one decided anew. Passing it over could end at a
+//! later rule that grants more.
 
 use super::grant::Grant;
 use super::peer::Peer;
@@ -25,7 +26,8 @@ pub enum Decision {
     Granted(Arc<Grant>),
     /// No rule is about the caller.
     Refused,
-    /// Depends on a rule that cannot be decided before the caller's pod is known.
+    /// Depends on a rule about pods, which cannot be decided: the caller's pod is not known yet, or the caller is unknown
+    /// and will stay so.
     Undecided(Arc<Grant>),
 }
 
@@ -67,8 +69,12 @@ impl Policy {
             let is_about = match &rule.subject {
                 Subject::Uid(uid) => peer.uid == *uid,
                 Subject::Gid(gid) => peer.is_in_group(*gid),
-                Subject::PodUid(uid) => pod == Some(uid),
                 Subject::Unknown => !peer.is_known(),
+                // It may run in just that pod: whoever connects and ends before it is looked at is unknown.
+                subject if subject.is_about_pods() && !peer.is_known() => {
+                    return Decision::Undecided(rule.grant.clone());
+                }
+                Subject::PodUid(uid) => pod == Some(uid),
                 Subject::Namespace(_) | Subject::ServiceAccount { .. } => {
                     let Some(pod) = pod else { continue };
                     match account.get_or_insert_with(|| Account::of_pod(pod, pods)) {
@@ -180,12 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_caller_is_in_no_pod_but_has_its_user() {
-        let rules = ["namespace=monitoring", "namespace=shop", "pod-uid=u-plain", "serviceaccount=shop/x"];
+    fn an_unknown_caller_cannot_get_past_a_rule_about_pods() {
         let unknown = peer(Identity::Unknown);
-        assert_eq!(decision(&policy(&rules), &unknown), "-");
-        assert_eq!(decision(&policy(&["namespace=shop", "uid=1000"]), &unknown), "uid=1000");
-        assert_eq!(decision(&policy(&["namespace=shop"]), &peer(Identity::Host)), "-");
+        for rule in ["namespace=shop,fields=metadata.name", "pod-uid=u-plain", "serviceaccount=shop/x"] {
+            // What it is sure to be may stand before.
+            for (rules, expected) in [
+                (vec![rule, "uid=1000", "unknown"], format!("?{rule}")),
+                (vec!["uid=2", rule], format!("?{rule}")),
+                (vec!["uid=1000", rule], "uid=1000".into()),
+                (vec!["unknown,methods=get", rule], "unknown,methods=get".into()),
+            ] {
+                assert_eq!(decision(&policy(&rules), &unknown), expected, "{rules:?}");
+            }
+            // A process of the host is in no pod for sure.
+            assert_eq!(decision(&policy(&[rule, "uid=1000"]), &peer(Identity::Host)), "uid=1000");
+            assert_eq!(decision(&policy(&[rule]), &peer(Identity::Host)), "-");
+        }
         // A known caller is not unknown.
         assert_eq!(decision(&policy(&["unknown"]), &peer(Identity::Host)), "-");
         assert_eq!(decision(&policy(&["unknown"]), &in_pod("u-agent")), "-");

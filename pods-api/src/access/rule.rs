@@ -103,6 +103,13 @@ impl FromStr for Rule {
     }
 }
 
+impl Subject {
+    /// Whether only callers in pods can be meant.
+    pub(super) fn is_about_pods(&self) -> bool {
+        matches!(self, Self::Namespace(_) | Self::ServiceAccount { .. } | Self::PodUid(_))
+    }
+}
+
 impl fmt::Display for Subject {
     /// Writes the subject as a rule begins with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

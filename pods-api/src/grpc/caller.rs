@@ -70,7 +70,7 @@ impl Caller {
 pub(super) enum Refusal {
     /// No rule is about the caller.
     NoRule,
-    /// This rule may be about the caller, but its pod is not known yet.
+    /// This rule may be about the caller, but its pod is not known, or not even whether it runs in one.
     Undecided(Arc<Grant>),
     /// This rule is about the caller and leaves the operation out.
     Operation(Arc<Grant>, Operation),
@@ -85,6 +85,11 @@ impl Refusal {
                     Policy::admitting(peer, pods)
                 )
             }
+            Self::Undecided(grant) if !peer.is_known() => format!(
+                "it is not sure whether this caller runs in a pod, so that --allow {:?} cannot be decided; let the \
+                 process that connects live on, or put --allow unknown or one for its user before that rule",
+                grant.rule
+            ),
             Self::Undecided(grant) => format!(
                 "the caller's pod is not known to this server, so that --allow {:?} cannot be decided; try again \
                  once it is",
@@ -107,8 +112,8 @@ impl Shared {
         let grant = match self.permit(caller, method) {
             Ok(grant) => grant,
             Err(refusal) => {
-                // Before the sources have delivered, it is they who keep the policy waiting.
-                if matches!(refusal, Refusal::Undecided(_)) {
+                // Before the sources have delivered, it is they who keep the policy waiting for a known caller's pod.
+                if matches!(refusal, Refusal::Undecided(_)) && caller.peer.is_known() {
                     self.require_ready()?;
                 }
                 return Err(self.refuse(caller, method, &refusal));

@@ -345,6 +345,33 @@ fn a_peer_that_is_gone_when_it_is_looked_at_is_unknown() {
     });
 }
 
+#[test]
+fn a_pod_does_not_escape_its_rule_by_being_gone() {
+    // PID-1
+    if has_connected() || !is_root() {
+        return;
+    }
+    let name = "access::peers::a_pod_does_not_escape_its_rule_by_being_gone";
+    on_both_transports(|transport| {
+        let cgroups = Cgroups::new();
+        let server =
+            serving(&cgroups).argument(transport).argument("--allow=namespace=shop,methods=get;uid=0").start();
+        let stopped = Stopped::new(&server);
+        let cgroup = cgroups.container(Driver::Cgroupfs, POD, CONTAINER);
+        let (connection, _gone) = connected_by(name, &server, &cgroup, false);
+        drop(stopped);
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut calls = Calls::over(Raw::over(connection, &[]));
+        let (code, message) = calls.list("v1alpha1.Pods", &[]).unwrap_err();
+        assert!(code == 7 && message.contains("not sure whether this caller runs in a pod"), "{message}");
+        assert!(message.contains("namespace=shop,methods=get") && !message.contains("try again"), "{message}");
+        let me = calls.who_am_i();
+        assert_eq!((me.known, &*me.rule), (false, ""));
+        // A process of the host passes the rule over.
+        assert!(succeed(&mut server.client_command(&["get", "pods", "-A"])).contains("web"));
+    });
+}
+
 /// Runs a test again as the first process but one of a PID namespace, with a `/proc` of its own.
 fn in_pid_namespace(name: &str) {
     let inside = this_test(name);
