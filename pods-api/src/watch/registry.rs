@@ -28,11 +28,14 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether two callers are of the same pod or, outside of pods, run the same executable as the same user.
+    /// Whether two callers are of the same pod or, outside of pods, run the same executable as the same user. One that is
+    /// not known is the same as no other.
     #[must_use]
     pub fn is_same_program(&self, other: &Self) -> bool {
         match (&self.pod, &other.pod) {
-            (None, None) => self.uid == other.uid && self.executable == other.executable,
+            (None, None) => {
+                self.uid == other.uid && !self.executable.is_empty() && self.executable == other.executable
+            }
             (one, other) => one == other,
         }
     }
@@ -234,5 +237,26 @@ impl Registry {
 
     fn list_active(&mut self) {
         self.active = self.logs.values().map(|(log, _)| log.clone()).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Caller;
+
+    fn caller(executable: &str, pod: Option<&str>) -> Caller {
+        Caller { pid: 1, uid: 1000, executable: executable.into(), pod: pod.map(Into::into) }
+    }
+
+    #[test]
+    fn callers_of_one_pod_or_of_one_known_program_are_the_same() {
+        let agent = caller("/bin/agent", None);
+        assert!(agent.is_same_program(&agent));
+        assert!(!agent.is_same_program(&caller("/bin/other", None)));
+        assert!(!agent.is_same_program(&Caller { uid: 1001, ..agent.clone() }));
+        assert!(!agent.is_same_program(&caller("/bin/agent", Some("u1"))));
+        assert!(caller("/bin/other", Some("u1")).is_same_program(&caller("", Some("u1"))));
+        // Of two whose executables could not be read nobody knows.
+        assert!(!caller("", None).is_same_program(&caller("", None)));
     }
 }
