@@ -17,13 +17,17 @@ use prost::Message as _;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Wake;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 /// The longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// How often a waiting call looks at a process again: no event tells of one that moves or ends without eBPF.
+/// The most calls that wait at a time: each publication has all of them look again.
+const MAX_WAITING: usize = 256;
+/// How often a waiting call looks at a process again, which opens files of `/proc`: no event tells of one that moves or
+/// ends without eBPF, and each look sees what was published until then.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a waiting call takes a process that is gone for one whose events are still on their way.
 const PROCESS_GRACE: Duration = Duration::from_millis(200);
@@ -53,10 +57,30 @@ enum Failure {
     Final(Status),
 }
 
-/// Answers a Lookup. `changed` tells of publications.
+/// What waiting calls share.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// Tells of each publication of a snapshot or of a table of the kernel room.
+    published: Notify,
+    places: Semaphore,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { published: Notify::new(), places: Semaphore::new(MAX_WAITING) }
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        self.published.notify_waiters();
+    }
+}
+
+/// Answers a Lookup.
 pub(super) async fn answer(
     shared: &Shared,
-    changed: &Notify,
+    waiting: &Waiting,
     request: LookupRequest,
     grant: &Grant,
 ) -> Result<LookupResponse, Status> {
@@ -66,28 +90,51 @@ pub(super) async fn answer(
         let message = format!("finding by {hidden} would show it, and the rule {:?} does not", grant.rule);
         Status::new(Code::PermissionDenied, message)
     })?;
-    let start = Instant::now();
-    let end = start + wait_of(request.wait)?;
-    let grace = end.min(start + PROCESS_GRACE);
-    loop {
-        // Asked for before the look: a publication in between is not missed.
-        let published = changed.notified();
-        let mut published = std::pin::pin!(published);
-        published.as_mut().enable();
-        let look = Look { pods: &shared.store.load_full(), locate: &*shared.locate, grant };
-        match look.find(&key) {
-            Ok(response) => return Ok(response),
-            Err(Failure::NotYet(status)) if Instant::now() >= end => return Err(status),
-            Err(Failure::Final(status)) if !key.is_process() || Instant::now() >= grace => {
-                return Err(status);
+    let wait = wait_of(request.wait)?;
+    let look = || Look { pods: &shared.store.load_full(), locate: &*shared.locate, grant }.find(&key);
+    waiting.until_found(wait, key.is_process(), look).await
+}
+
+impl Waiting {
+    /// Looks until there is an answer or the wait is over; the last look is after its end.
+    async fn until_found<T>(
+        &self,
+        wait: Duration,
+        is_process: bool,
+        mut look: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Status> {
+        let start = Instant::now();
+        let end = start + wait;
+        let grace = end.min(start + PROCESS_GRACE);
+        let mut place = None;
+        loop {
+            // Asked for before the look: a publication in between is not missed.
+            let mut published = std::pin::pin!(self.published.notified());
+            published.as_mut().enable();
+            match look() {
+                Ok(found) => return Ok(found),
+                Err(Failure::NotYet(status)) if Instant::now() >= end => return Err(status),
+                Err(Failure::Final(status)) if !is_process || Instant::now() >= grace => return Err(status),
+                Err(_) => {}
             }
-            Err(_) => {
-                let again = if key.is_process() { end.min(Instant::now() + PROCESS_INTERVAL) } else { end };
-                // Either way there is another look, the last one after the end of the wait.
-                let _ = tokio::time::timeout_at(again, published).await;
+            // Given back when the call ends, also by being cancelled.
+            if place.is_none() {
+                place = Some(self.places.try_acquire().map_err(|_| too_many_waiting())?);
+            }
+            if is_process {
+                tokio::time::sleep_until(end.min(Instant::now() + PROCESS_INTERVAL)).await;
+            } else {
+                let _ = tokio::time::timeout_at(end, published).await;
             }
         }
     }
+}
+
+fn too_many_waiting() -> Status {
+    let message = format!(
+        "{MAX_WAITING} lookups are waiting already, and no more may; look up without waiting, or try again later"
+    );
+    Status::new(Code::ResourceExhausted, message)
 }
 
 impl LookupKey {

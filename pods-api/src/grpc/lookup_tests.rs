@@ -1,6 +1,9 @@
 use super::*;
 use crate::pod::testing::{PodSketch, snapshot_of};
-use std::task::Waker;
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// Knows what the test says.
 #[derive(Debug, Default)]
@@ -141,4 +144,77 @@ fn what_a_caller_may_not_see_is_not_there() {
     // The name and the ID are the status's, and go with it.
     let seen = find_as("fields=metadata.uid", &pods, &known, Key::Pid(3));
     assert_eq!(seen, found("u3", "", ""));
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), Status>> + 'a>>;
+
+/// A lookup that nothing answers until `found` is set.
+fn waits<'a>(waiting: &'a Waiting, is_process: bool, found: &'a Cell<bool>) -> Answer<'a> {
+    let look = || if found.get() { Ok(()) } else { Err(not_yet("nothing yet".into())) };
+    Box::pin(waiting.until_found(MAX_WAIT, is_process, look))
+}
+
+fn poll(answer: &mut Answer<'_>) -> Poll<Result<(), Status>> {
+    answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn with_time(test: impl AsyncFnOnce()) {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test());
+}
+
+#[test]
+fn waiting_lookups_are_bounded_and_one_that_ends_frees_its_place() {
+    with_time(async || {
+        let (waiting, found) = (Arc::new(Waiting::default()), Cell::new(false));
+        for is_process in [false, true] {
+            let mut answers: Vec<_> = (0..MAX_WAITING).map(|_| waits(&waiting, is_process, &found)).collect();
+            assert!(answers.iter_mut().all(|answer| poll(answer).is_pending()));
+            let Poll::Ready(Err(status)) = poll(&mut waits(&waiting, is_process, &found)) else {
+                panic!("one too many waits");
+            };
+            assert_eq!(status.code, Code::ResourceExhausted);
+            assert!(status.message.starts_with("256 lookups are waiting already"), "{}", status.message);
+            // One that need not wait is answered all the same.
+            let once = waiting.until_found(Duration::ZERO, is_process, || Err::<(), _>(not_yet("x".into())));
+            assert_eq!(once.await.unwrap_err().code, Code::NotFound);
+            found.set(true);
+            assert!(matches!(poll(&mut waits(&waiting, is_process, &found)), Poll::Ready(Ok(()))));
+            found.set(false);
+            // Cancelled.
+            answers.pop();
+            let mut next = waits(&waiting, is_process, &found);
+            assert!(poll(&mut next).is_pending());
+            assert!(poll(&mut waits(&waiting, is_process, &found)).is_ready());
+            // Answered.
+            found.set(true);
+            waiting.clone().wake();
+            assert!(next.await.is_ok());
+            found.set(false);
+            assert!(poll(&mut waits(&waiting, is_process, &found)).is_pending());
+        }
+    });
+}
+
+#[test]
+fn publications_hasten_no_look_at_a_process_but_any_other() {
+    with_time(async || {
+        for (is_process, expected) in [(true, 1), (false, 11)] {
+            let (waiting, looks) = (Arc::new(Waiting::default()), Cell::new(0));
+            let look = || {
+                looks.set(looks.get() + 1);
+                Err::<(), _>(not_yet("nothing yet".into()))
+            };
+            let start = Instant::now();
+            let mut answer: Answer<'_> = Box::pin(waiting.until_found(MAX_WAIT, is_process, look));
+            assert!(poll(&mut answer).is_pending());
+            for _ in 0..10 {
+                waiting.clone().wake();
+                assert!(poll(&mut answer).is_pending());
+            }
+            // Where this thread was held up, one more for each interval.
+            let late = start.elapsed().as_millis() / PROCESS_INTERVAL.as_millis();
+            let most = expected + if is_process { late } else { 0 };
+            assert!((expected..=most).contains(&looks.get()), "{}", looks.get());
+        }
+    });
 }

@@ -4,7 +4,7 @@
 
 use super::caller::Caller;
 use super::counters::{Api, Method};
-use super::lookup;
+use super::lookup::{self, Waiting};
 use super::server::Shared;
 use super::status::{Code, Status};
 use super::whoami;
@@ -15,33 +15,22 @@ use pods_api_proto::podsapi::v1::{
     LookupRequest, LookupResponse, Watcher, WatchersRequest, WatchersResponse, WhoAmIRequest, WhoAmIResponse,
 };
 use std::sync::Arc;
-use std::task::{Wake, Waker};
-use tokio::sync::Notify;
+use std::task::Waker;
 
 /// The service.
 #[derive(Debug)]
 pub(super) struct NodeService {
     shared: Arc<Shared>,
-    changed: Arc<Changed>,
-}
-
-/// Tells waiting calls that a snapshot was published, or a table of the kernel room.
-#[derive(Debug, Default)]
-struct Changed(Notify);
-
-impl Wake for Changed {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_waiters();
-    }
+    waiting: Arc<Waiting>,
 }
 
 impl NodeService {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let changed = Arc::<Changed>::default();
-        let waker = Waker::from(changed.clone());
+        let waiting = Arc::<Waiting>::default();
+        let waker = Waker::from(waiting.clone());
         shared.hub.add_waker(&waker);
         shared.locate.add_waker(&waker);
-        Self { shared, changed }
+        Self { shared, waiting }
     }
 
     /// Runs one call and counts its end; one that was turned away is counted elsewhere (rule E.3.2).
@@ -79,7 +68,7 @@ impl Node for NodeService {
         request: tonic::Request<LookupRequest>,
     ) -> Result<tonic::Response<LookupResponse>, tonic::Status> {
         self.run(Method::Lookup, request, async |request, _, grant| {
-            lookup::answer(&self.shared, &self.changed.0, request, grant).await
+            lookup::answer(&self.shared, &self.waiting, request, grant).await
         })
         .await
     }
