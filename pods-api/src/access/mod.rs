@@ -12,5 +12,5 @@ pub use grant::{Grant, Operation, Operations};
 pub use identity::{Identify, Identity, Nowhere};
 pub use peer::{Peer, PeerKey};
 pub use policy::{Decision, Policy};
-pub(crate) use process::is_alive;
+pub(crate) use process::{has_proc_of_this_namespace, is_alive};
 pub use rule::{Rule, RuleError, Subject};

@@ -48,7 +48,8 @@ pub(crate) fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
-fn has_proc_of_this_namespace() -> bool {
+/// Whether `/proc` numbers processes as this one's PID namespace does, and so as pidfds are opened.
+pub(crate) fn has_proc_of_this_namespace() -> bool {
     let this = rustix::fs::readlink("/proc/self", Vec::new());
     this.is_ok_and(|number| number.to_bytes() == std::process::id().to_string().as_bytes())
 }

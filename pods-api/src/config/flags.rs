@@ -58,8 +58,8 @@ pub struct ServeArgs {
     #[arg(long, env = "PODS_API_TOMBSTONE_SECONDS", default_value_t = 60, value_name = "SECONDS")]
     pub(super) tombstone_seconds: u32,
 
-    /// Directory of the cgroup hierarchy below which this node's pods are, as the kubelet's cgroupRoot; needed only where
-    /// the node itself runs in a pod of another cluster
+    /// Directory of the cgroup hierarchy below which this node's pods are, as the kubelet's cgroupRoot; needed where the
+    /// node itself runs in a pod of another cluster or in user.slice, and keeps cgroups elsewhere from passing for pods'
     #[arg(long, env = "PODS_API_CGROUP_ROOT", default_value = "/", value_name = "PATH", value_parser = parse_cgroup_root)]
     pub(super) cgroup_root: CgroupRoot,
 

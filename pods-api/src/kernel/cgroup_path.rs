@@ -1,8 +1,8 @@
 //! Which pod and container a cgroup path names (rules D.1 to D.3). Pure; any thread.
 //!
 //! A path is read from the left, below the cgroup root, and the first component with the form of a pod counts, be its
-//! UID known or not: what a container makes below itself can never name another pod (rule D.3.2). Input is untrusted:
-//! one pass, no allocation, nothing beyond [`MAX_PATH_BYTES`].
+//! UID known or not: what a container makes below itself can never name another pod (rule D.3.2). Nor can what users make
+//! in `user.slice`. Input is untrusted: one pass, no allocation, nothing beyond [`MAX_PATH_BYTES`].
 
 use crate::pod::PodUid;
 use std::fmt;
@@ -16,6 +16,8 @@ const CONTAINER_PREFIXES: [&str; 4] = ["cri-containerd-", "crio-", "docker-", "l
 const MONITOR_PREFIX: &str = "crio-conmon-";
 /// The ends of names that systemd gives to what is no container.
 const UNIT_SUFFIXES: [&str; 5] = [".slice", ".scope", ".service", ".mount", ".socket"];
+/// The slice in which systemd delegates cgroups to users, who name what they make there as they like.
+const USERS: &str = "user.slice";
 /// The component above all pods.
 const PODS: &str = "kubepods";
 const BURSTABLE: &str = "burstable";
@@ -24,7 +26,7 @@ const BEST_EFFORT: &str = "besteffort";
 /// The directory below which pods are looked for, as a list of components: `--cgroup-root`.
 ///
 /// The default is the whole hierarchy. A node that runs inside a pod of another cluster needs one, so that the outer
-/// pod is not taken for its own.
+/// pod is not taken for its own; and so does one that a user runs, in `user.slice`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupRoot(Vec<String>);
 
@@ -91,6 +93,16 @@ impl<'a> PodPath<'a> {
     /// Reads a path below the cgroup mount, or a line of /proc/PID/cgroup (rule D.3.1). `None` where it names no pod.
     #[must_use]
     pub fn parse(input: &'a str, root: &CgroupRoot) -> Option<Self> {
+        Self::scan(input, root).filter(|(_, is_of_user)| !is_of_user).map(|(pod, _)| pod)
+    }
+
+    /// Whether a path has the form of a pod's but lies in a slice of users below the root, so that it may be anybody's.
+    pub(super) fn is_of_user(input: &str, root: &CgroupRoot) -> bool {
+        PodPath::scan(input, root).is_some_and(|(_, is_of_user)| is_of_user)
+    }
+
+    /// What a path has the form of, and whether it lies in a slice of users.
+    fn scan(input: &'a str, root: &CgroupRoot) -> Option<(Self, bool)> {
         if input.len() > MAX_PATH_BYTES {
             return None;
         }
@@ -109,7 +121,8 @@ impl<'a> PodPath<'a> {
         for wanted in &root.0 {
             parts.next_if(|part| part == wanted)?;
         }
-        let mut place = Place { is_below_pods: root.is_pods(), is_cut_off, index: 0, before: "" };
+        let mut place =
+            Place { is_below_pods: root.is_pods(), is_of_user: false, is_cut_off, index: 0, before: "" };
         while let Some(part) = parts.next() {
             if let Some((uid, qos, tail)) = place.pod(part) {
                 let container = match tail {
@@ -118,7 +131,8 @@ impl<'a> PodPath<'a> {
                 };
                 let below = parts.count();
                 let is_own_component = container.is_some() && tail.is_none();
-                return Some(Self { uid, qos, container, depth: below - usize::from(is_own_component) });
+                let depth = below - usize::from(is_own_component);
+                return Some((Self { uid, qos, container, depth }, place.is_of_user));
             }
             place.pass(part);
         }
@@ -129,6 +143,7 @@ impl<'a> PodPath<'a> {
 /// Where the scan stands.
 struct Place<'a> {
     is_below_pods: bool,
+    is_of_user: bool,
     is_cut_off: bool,
     index: usize,
     before: &'a str,
@@ -137,6 +152,7 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     fn pass(&mut self, part: &'a str) {
         self.is_below_pods |= part == PODS;
+        self.is_of_user |= part == USERS;
         self.index += 1;
         self.before = part;
     }

@@ -207,6 +207,33 @@ fn root_hides_the_outer_clusters_pod() {
 }
 
 #[test]
+fn what_users_make_in_their_slice_names_no_pod() {
+    // systemd delegates user@1000.service to that user, who makes and names what is below.
+    let theirs = "/user.slice/user-1000.slice/user@1000.service";
+    let forms = [
+        "kubepods/burstable/pod<uid>/<id>",
+        "kubepods.slice/kubepods-pod<u_>.slice/crio-<id>.scope",
+        "app.slice/kubepods-pod<u_>.slice:crio:<id>",
+        // A node of the user's own, whose place must be given.
+        "user.slice/docker-<node>.scope/kubelet/kubepods/pod<uid>/<id>",
+    ];
+    for above in [theirs.to_owned(), format!("/docker/<node>{theirs}"), format!("/../..{theirs}")] {
+        for path in forms.map(|form| format!("{above}/{form}")) {
+            assert_eq!(named(&path), None, "{path}");
+            let path = path.replace("<uid>", UID).replace("<u_>", ESCAPED).replace("<id>", ID);
+            assert!(PodPath::is_of_user(&path, &CgroupRoot::default()), "{path}");
+        }
+    }
+    let node = format!("{theirs}/user.slice/docker-{NODE}.scope");
+    let path = format!("{theirs}/{}", forms[3]);
+    assert!(named_below(&node, &path).is_some(), "the root that was given is trusted");
+    for path in [format!("{theirs}/session.slice/x.service"), format!("/kubepods/pod{UID}/{ID}{theirs}")] {
+        assert!(!PodPath::is_of_user(&path, &CgroupRoot::default()), "{path}");
+    }
+    assert!(named("/kubepods/pod<uid>/<id>/user.slice/x").is_some(), "within a pod it is the pod's");
+}
+
+#[test]
 fn siblings_are_seen_from_a_private_cgroup_namespace() {
     // From /kubepods/burstable/podA/a, all others begin with `..`.
     let of = |qos| Some((UID.to_owned(), qos, Some(ID.to_owned())));
@@ -258,7 +285,7 @@ proptest! {
             (Some("burstable"), QosClass::Burstable),
             (Some("besteffort"), QosClass::BestEffort),
         ][qos];
-        prop_assume!(root.iter().all(|part| !part.starts_with("pod")));
+        prop_assume!(root.iter().all(|part| !part.starts_with("pod") && part != "user"));
         let mut logical: Vec<String> = root;
         logical.push("kubepods".to_owned());
         logical.extend(part.map(str::to_owned));

@@ -1,11 +1,11 @@
 //! Where processes, cgroups and containers are: `/proc` under a pidfd, and the kernel room's tables. Any thread.
 
-use super::cgroup_path::{CgroupRoot, PodPath, ProcLine};
+use super::cgroup_path::{CgroupRoot, MAX_PATH_BYTES, PodPath, ProcLine};
 use super::hierarchy::V1_CONTROLLERS;
 use super::namespace::CgroupNamespace;
 use super::resolve::resolve;
 use super::view::KernelView;
-use crate::access::{Identify, Identity, is_alive};
+use crate::access::{Identify, Identity, has_proc_of_this_namespace, is_alive};
 use crate::pod::{CgroupId, ContainerId, Locate, Located, Pid, Place, PodStore, Snapshot};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -33,7 +33,8 @@ enum Membership {
     In(Place),
     /// In no pod; with a path to show.
     Outside(String),
-    /// In a pod that nobody knows, or beyond what our cgroup namespace shows.
+    /// In a pod that nobody knows, in a cgroup that a user named as those of pods are, or beyond what our cgroup namespace
+    /// shows or can be read.
     Unsure(String),
 }
 
@@ -51,6 +52,7 @@ impl Membership {
         };
         let unified = lines.iter().find(|line| is_unified(line));
         let mut shown = "";
+        let mut is_sure = false;
         let mut is_cut_off = false;
         for line in unified.into_iter().chain(V1_CONTROLLERS.into_iter().filter_map(of_controller)) {
             if let Some(pod) = PodPath::parse(line.path, root) {
@@ -61,12 +63,17 @@ impl Membership {
                     None => Self::Unsure(line.path.to_owned()),
                 };
             }
+            if line.path.len() > MAX_PATH_BYTES || PodPath::is_of_user(line.path, root) {
+                return Self::Unsure(line.path.to_owned());
+            }
+            is_sure = true;
             is_cut_off |= line.path.starts_with("/..");
             // The longest one tells most.
             shown = [shown, line.path].into_iter().max_by_key(|path| path.len()).expect("there are two");
         }
         let shown = shown.to_owned();
-        if is_cut_off { Self::Unsure(shown) } else { Self::Outside(shown) }
+        // Of a file without a line that could name a pod nothing follows.
+        if is_sure && !is_cut_off { Self::Outside(shown) } else { Self::Unsure(shown) }
     }
 }
 
@@ -81,7 +88,11 @@ impl Locator {
     fn membership(&self, pid: Pid, pidfd: BorrowedFd<'_>, pods: &Snapshot) -> Option<Membership> {
         let mut text = String::new();
         let file = File::open(format!("/proc/{pid}/cgroup")).ok()?;
-        file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
+        let length = file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
+        // A longer one is not read to its end, where a pod may be named.
+        if length as u64 == MAX_FILE_BYTES {
+            return None;
+        }
         // Alive after the read: its number was not given away before, so that the file was its own (PID-1).
         is_alive(pidfd).then(|| Membership::of(&text, &self.root, &self.namespace, pods))
     }
@@ -108,6 +119,9 @@ impl Identify for Locator {
 
 impl Locate for Locator {
     fn process(&self, pid: Pid, pods: &Snapshot) -> Located {
+        if !has_proc_of_this_namespace() {
+            return Located::Never("this server's /proc is of another PID namespace than its own".into());
+        }
         let raw = rustix::process::Pid::from_raw(pid.as_raw()).expect("a Pid is not 0");
         let pidfd = match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -128,8 +142,8 @@ impl Locate for Locator {
                 Located::NotYet(format!("process {pid} runs in no pod: its cgroup is {path}"))
             }
             Some(Membership::Unsure(path)) => Located::NotYet(format!(
-                "nobody can tell the pod of process {pid}: its cgroup is {path}, of a pod that is not known or out of \
-                 sight of this server's cgroup namespace"
+                "nobody can tell the pod of process {pid}: its cgroup is {path}, of a pod that is not known, made by a \
+                 user, or out of sight of this server's cgroup namespace"
             )),
             None if !is_alive(pidfd.as_fd()) => self.ended(pid, pods),
             None => Located::NotYet(format!("the cgroup of process {pid} cannot be read")),
@@ -157,6 +171,12 @@ impl Locate for Locator {
         let mount = self.view.report().hierarchy;
         let path = mount.and_then(|mount| path.strip_prefix(&*mount)).unwrap_or(path);
         let Some(pod) = PodPath::parse(path, &self.root) else {
+            if PodPath::is_of_user(path, &self.root) {
+                return Located::Never(format!(
+                    "the cgroup path {path:?} is in user.slice, where users name cgroups as they like; if the node's \
+                     pods are there, --cgroup-root must say where"
+                ));
+            }
             return Located::Never(format!("the cgroup path {path:?} names no pod below {}", self.root));
         };
         match resolve(pod.uid, pods) {

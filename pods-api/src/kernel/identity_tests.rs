@@ -39,7 +39,25 @@ fn what_cannot_be_made_sure_is_not_taken_for_the_host() {
     let odd = "/kubepods/pododd/c1";
     assert_eq!(membership(&format!("0::{odd}\n"), &[]), Membership::Unsure(odd.into()));
     assert_eq!(membership(&format!("0::{odd}\n"), &["odd"]), is_in("odd", "c1"));
-    assert_eq!(membership("nonsense", &[]), Membership::Outside(String::new()));
+    for nothing in ["", "nonsense", "5:freezer:/\n"] {
+        assert_eq!(membership(nothing, &[]), Membership::Unsure(String::new()), "{nothing}");
+    }
+    let deep = format!("/kubepods/pod{UID}{}", "/x".repeat(2048));
+    assert_eq!(membership(&format!("0::{deep}\n"), &[]), Membership::Unsure(deep));
+}
+
+#[test]
+fn cgroup_that_a_user_named_like_a_pods_makes_nobody_of_that_pod() {
+    let theirs = "/user.slice/user-1000.slice/user@1000.service";
+    let forged = format!("{theirs}/kubepods/pod{UID}/c1");
+    let unsure = Membership::Unsure(forged.clone());
+    assert_eq!(membership(&format!("0::{forged}\n"), &[UID]), unsure);
+    // In a hierarchy of v1, too, and whatever the others say.
+    assert_eq!(membership(&format!("1:name=systemd:{forged}\n0::/\n"), &[UID]), unsure);
+    assert_eq!(membership(&format!("4:memory:/kubepods/pod{UID}/c1\n0::{forged}\n"), &[UID]), unsure);
+    // What is not named so is the host's.
+    let session = format!("{theirs}/app.slice/shell.scope");
+    assert_eq!(membership(&format!("0::{session}\n"), &[UID]), Membership::Outside(session));
 }
 
 struct Fixture {
@@ -133,6 +151,9 @@ fn path_that_names_no_pod_never_will() {
     let fixture = Fixture::new();
     let locate = |path: &str| fixture.locator.cgroup_path(path, &Snapshot::default());
     assert!(matches!(locate("/system.slice"), Located::Never(_)));
+    let theirs = format!("/user.slice/user-1000.slice/user@1000.service/kubepods/pod{UID}");
+    let Located::Never(reason) = locate(&theirs) else { panic!("a user's") };
+    assert!(reason.contains("--cgroup-root must say where"), "{reason}");
     assert!(matches!(locate("/kubepods/pododd"), Located::NotYet(_)));
     let pod = Place { pod: UID.into(), container: None };
     assert_eq!(locate(&format!("0::/kubepods/pod{UID}")), Located::In(pod));

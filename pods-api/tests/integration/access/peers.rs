@@ -16,6 +16,7 @@ use super::manifest;
 use crate::harness::{PATIENCE, Server, Setup, cannot_run, eventually, succeed};
 use crate::raw::Raw;
 use pods_api_proto::podsapi::v1::WhoAmIResponse;
+use pods_api_proto::podsapi::v1::lookup_request::Key;
 
 const POD: &str = "7c0f6a52-0000-4000-8000-0000000000a1";
 const OTHER: &str = "7c0f6a52-0000-4000-8000-0000000000b2";
@@ -354,8 +355,10 @@ fn a_pod_does_not_escape_its_rule_by_being_gone() {
     let name = "access::peers::a_pod_does_not_escape_its_rule_by_being_gone";
     on_both_transports(|transport| {
         let cgroups = Cgroups::new();
-        let server =
-            serving(&cgroups).argument(transport).argument("--allow=namespace=shop,methods=get;uid=0").start();
+        let server = serving(&cgroups)
+            .argument(transport)
+            .argument("--allow=namespace=shop,methods=get;uid=0")
+            .start();
         let stopped = Stopped::new(&server);
         let cgroup = cgroups.container(Driver::Cgroupfs, POD, CONTAINER);
         let (connection, _gone) = connected_by(name, &server, &cgroup, false);
@@ -364,7 +367,10 @@ fn a_pod_does_not_escape_its_rule_by_being_gone() {
         let mut calls = Calls::over(Raw::over(connection, &[]));
         let (code, message) = calls.list("v1alpha1.Pods", &[]).unwrap_err();
         assert!(code == 7 && message.contains("not sure whether this caller runs in a pod"), "{message}");
-        assert!(message.contains("namespace=shop,methods=get") && !message.contains("try again"), "{message}");
+        assert!(
+            message.contains("namespace=shop,methods=get") && !message.contains("try again"),
+            "{message}"
+        );
         let me = calls.who_am_i();
         assert_eq!((me.known, &*me.rule), (false, ""));
         // A process of the host passes the rule over.
@@ -447,4 +453,7 @@ fn a_caller_that_the_server_cannot_see_is_unknown_and_not_process_zero() {
         .start();
     let me = ask(UnixStream::connect(server.socket()).unwrap());
     assert_eq!((me.known, me.pid, &*me.executable), (false, 0, ""));
+    let mut calls = Calls::connect(&server.socket());
+    let (code, message) = calls.lookup(Key::Pid(1)).unwrap_err();
+    assert!(code == 5 && message.contains("/proc is of another PID namespace"), "{message}");
 }
