@@ -185,6 +185,11 @@ async fn run(config: &Config) -> Result<(), AppError> {
     .map_err(start("the kernel thread"))?;
     let locator = Arc::new(Locator::new(config.cgroup_root.clone(), kernel.view().clone(), store.clone()));
 
+    for grant in config.policy.rules().iter().map(|rule| &rule.grant) {
+        if let Some(field) = grant.hidden_identity() {
+            warn!(rule = %grant.rule, field, "watches under this rule cannot tell pods apart: a field of their identity is hidden");
+        }
+    }
     let shared = Arc::new(Shared {
         store: store.clone(),
         hub: hub.clone(),

@@ -35,6 +35,9 @@ pub struct Grant {
     pub namespaces: Option<BTreeSet<Namespace>>,
 }
 
+/// What tells pods apart.
+const IDENTITY: [&str; 3] = ["metadata.uid", "metadata.namespace", "metadata.name"];
+
 impl Operation {
     /// Every operation.
     pub const ALL: [Self; 4] = [Self::List, Self::Get, Self::Watch, Self::Lookup];
@@ -103,6 +106,13 @@ impl Grant {
         paths.into_iter().find(|path| !self.ceiling.contains(path.as_ref())).map_or(Ok(()), Err)
     }
 
+    /// A field by which watches tell pods apart, and which is hidden from them.
+    #[must_use]
+    pub fn hidden_identity(&self) -> Option<&'static str> {
+        let is_watched = self.allows(Operation::Watch);
+        is_watched.then(|| self.require_visible(IDENTITY).err()).flatten()
+    }
+
     /// The selection `wanted`, of the pods that may be seen; `None` for all pods.
     ///
     /// # Errors
@@ -145,6 +155,16 @@ mod tests {
         assert_eq!(grant.selection(selector(Some("shop"), "")), Err("metadata.namespace".into()));
         let whole = Grant::of_everything("uid=1");
         assert_eq!(whole.selection(selector(Some("shop"), "!tier")), Ok(selector(Some("shop"), "!tier")));
+    }
+
+    #[test]
+    fn hidden_identity_matters_to_those_who_watch() {
+        assert_eq!(grant("fields=metadata.name").hidden_identity(), Some("metadata.uid"));
+        assert_eq!(grant("fields=metadata.uid+metadata.name").hidden_identity(), Some("metadata.namespace"));
+        assert_eq!(grant("fields=metadata.name,methods=list+get").hidden_identity(), None);
+        for whole in ["fields=metadata", "profile=no-env", "methods=watch"] {
+            assert_eq!(grant(whole).hidden_identity(), None, "{whole}");
+        }
     }
 
     #[test]

@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(decision(&policy, &other), "uid=1000");
         let supplementary = Peer { gid: 5, groups: [7, 100].into_iter().collect(), ..peer(Identity::Host) };
         assert_eq!(decision(&policy, &supplementary), "gid=100,methods=get");
-        assert_eq!(decision(&policy, &Peer::unknown(2, 2)), "unknown");
+        assert_eq!(decision(&policy, &Peer::unknown(2, 2)), "?serviceaccount=monitoring/agent");
         assert_eq!(decision(&policy, &Peer { uid: 2, gid: 2, ..peer(Identity::Host) }), "-");
     }
 
