@@ -197,6 +197,13 @@ fn a_caller_in_a_pods_cgroup_is_in_that_pod() {
             (&caller["known"], &caller["podUid"], &caller["rule"]),
             (&true.into(), &"".into(), &"uid=0".into())
         );
+        // What a user makes is not sure to be a pod's, nor the host's.
+        let caller = me(&cgroups
+            .make(&format!("user.slice/user-1000.slice/user@1000.service/kubepods/pod{POD}/{CONTAINER}")));
+        assert_eq!(
+            (&caller["known"], &caller["podUid"], &caller["rule"]),
+            (&false.into(), &"".into(), &"".into())
+        );
         // What a container makes below itself is still its own, whatever it is named.
         let own = cgroups.container(driver, POD, CONTAINER);
         for path in [
@@ -401,7 +408,7 @@ fn a_recycled_process_id_is_never_another_pods() {
     }
     on_both_transports(|transport| {
         let cgroups = Cgroups::new();
-        let server = serving(&cgroups).argument(transport).argument("--allow=namespace=bank;unknown").start();
+        let server = serving(&cgroups).argument(transport).argument("--allow=unknown;namespace=bank").start();
         let (pod, other) = (
             cgroups.container(Driver::Cgroupfs, POD, CONTAINER),
             cgroups.container(Driver::Cgroupfs, OTHER, DECOY),

@@ -186,7 +186,7 @@ fn a_pod_out_of_scope_is_not_there() {
 
 #[test]
 fn nothing_is_found_by_what_may_not_be_seen() {
-    let server = serving_web(",fields=metadata.uid+metadata.labels.`app`");
+    let mut server = serving_web(",fields=metadata.uid+metadata.labels.`app`");
     let mut calls = Calls::connect(&server.socket());
     for contract in CONTRACTS {
         assert_eq!(calls.list(contract, &[("x-pods-api-labels", "app=web")]).unwrap().len(), 1);
@@ -213,6 +213,10 @@ fn nothing_is_found_by_what_may_not_be_seen() {
     assert_eq!(count(&server, "pods_api_requests_rejected_total{reason=\"policy\"} "), Some(14.0));
     let (_, metrics) = server.http("/metrics");
     assert!(!metrics.contains("status_code=\"PermissionDenied\""), "{metrics}");
+    // Nor can pods be told apart by what is left.
+    assert!(server.stop().success());
+    let log = server.log();
+    assert!(log.contains("cannot tell pods apart") && log.contains("metadata.namespace"), "{log}");
 }
 
 #[test]
