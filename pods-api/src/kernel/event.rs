@@ -28,9 +28,9 @@ pub enum KernelEvent {
         /// The cgroup.
         id: CgroupId,
     },
-    /// A process was moved into a cgroup.
+    /// A process was moved into a cgroup of pods, or out of one.
     ProcessAttached {
-        /// Where it is now.
+        /// Where it is now; no pod's, if it has left.
         cgroup: CgroupId,
         /// The process.
         pid: Pid,
@@ -68,17 +68,25 @@ pub trait Feed: Debug + Send {
     /// Readable when there are events.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Hands over the events that are there, in order; never waits.
-    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent));
+    /// Hands over the events that are there, in order; never waits. Returns whether it took all: if not, it has handed
+    /// over enough for once, and losses are not told of yet.
+    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) -> bool;
 }
 
 /// The node's map from cgroups to pods in the kernel (`pods_cgroups`).
 pub trait CgroupMap: Debug + Send {
-    /// Writes what is known of a cgroup, over what was known before.
-    fn put(&mut self, id: CgroupId, entry: &CgroupEntry);
+    /// Writes what is known of a cgroup, over what was known before, and has its events reported. Returns whether it
+    /// is done with; if not, there may be room later.
+    fn put(&mut self, id: CgroupId, entry: &CgroupEntry) -> bool;
+
+    /// Has the events of a cgroup reported that others do not look for. Returns as [`CgroupMap::put`] does.
+    fn track(&mut self, id: CgroupId) -> bool;
 
     /// Forgets a cgroup.
     fn remove(&mut self, id: CgroupId);
+
+    /// Forgets the processes of which `is_alive` does not know.
+    fn sweep_processes(&mut self, is_alive: &dyn Fn(Pid) -> bool);
 }
 
 /// What others may read of a pod's cgroup.

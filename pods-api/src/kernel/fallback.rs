@@ -1,7 +1,8 @@
 //! Events of cgroups without eBPF: inotify on the directories in which pods and containers come and go, and on
 //! `cgroup.events` of each container where the hierarchy is v2. Runs on the kernel thread.
 //!
-//! On v1 there is no `cgroup.events`: a container's end shows when its directory goes.
+//! On v1 there is no `cgroup.events`: a container's end shows when its directory goes. Of a removed cgroup the kernel
+//! takes the watch back seldom or never, depending on its version: that is done here.
 
 use super::cgroup_path::{CgroupRoot, PodPath, leads_to_pods};
 use super::event::{Feed, KernelEvent};
@@ -11,7 +12,6 @@ use crate::pod::CgroupId;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,6 +24,8 @@ const BUFFER_BYTES: usize = 16_384;
 /// Watches at one time: one for each pod and one for each container. Overflow rule: no more are added, which is told in
 /// the report, and rescans find what they would have told.
 const MAX_WATCHES: usize = 16_384;
+/// The file that says whether a cgroup has processes.
+const EVENTS: &str = "cgroup.events";
 
 /// What a watch is on.
 #[derive(Debug)]
@@ -37,6 +39,14 @@ enum Watched {
     },
 }
 
+impl Watched {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Directory(path) | Self::Events { file: path, .. } => path,
+        }
+    }
+}
+
 /// The inotify instance and its watches.
 #[derive(Debug)]
 pub(super) struct Fallback {
@@ -44,6 +54,8 @@ pub(super) struct Fallback {
     hierarchy: Hierarchy,
     root: CgroupRoot,
     watches: HashMap<i32, Watched>,
+    /// The watch on each path.
+    by_path: HashMap<PathBuf, i32>,
     /// The cgroups of pods that have been told of.
     known: HashMap<PathBuf, CgroupId>,
     /// Events that came up beside reading.
@@ -60,6 +72,7 @@ impl Fallback {
             hierarchy,
             root,
             watches: HashMap::new(),
+            by_path: HashMap::new(),
             known: HashMap::new(),
             pending: Vec::new(),
             shortage: None,
@@ -80,6 +93,10 @@ impl Fallback {
     pub(super) fn follow(&mut self, scan: &Scan) {
         self.shortage = None;
         self.known.retain(|directory, _| directory.is_dir());
+        let vanished: Vec<_> = self.by_path.keys().filter(|path| !path.exists()).cloned().collect();
+        for path in vanished {
+            self.unwatch(&path);
+        }
         self.watch_directory(&self.hierarchy.mount.clone());
         for directory in &scan.above_pods {
             self.watch_directory(directory);
@@ -111,19 +128,19 @@ impl Fallback {
         }
     }
 
-    /// Watches a directory, and enters all that it holds if it was not watched before.
+    /// Watches a directory, and enters all that it holds: what is known already is told of no more.
     fn watch_directory(&mut self, directory: &Path) {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         let watched = Watched::Directory(directory.to_owned());
-        if self.add(directory, flags | WatchFlags::ONLYDIR, watched).is_some() {
-            for (_, child) in children(directory) {
-                self.enter(&child);
-            }
+        self.add(directory, flags | WatchFlags::ONLYDIR, watched);
+        // What cannot be read is entered after the next scan.
+        for (_, child) in children(directory).unwrap_or_default() {
+            self.enter(&child);
         }
     }
 
     fn watch_events(&mut self, id: CgroupId, directory: &Path) {
-        let file = directory.join("cgroup.events");
+        let file = directory.join(EVENTS);
         let watched = Watched::Events { id, file: file.clone(), is_populated: false };
         if let Some(watch) = self.add(&file, WatchFlags::MODIFY, watched) {
             // The watch first: a change after this look is told of.
@@ -133,24 +150,34 @@ impl Fallback {
 
     /// Adds a watch. Returns it if it is new.
     fn add(&mut self, path: &Path, flags: WatchFlags, watched: Watched) -> Option<i32> {
-        if self.watches.len() >= MAX_WATCHES {
+        if self.watches.len() >= MAX_WATCHES && !self.by_path.contains_key(path) {
             self.shortage = Some(Errno::NOSPC);
             return None;
         }
         match inotify::add_watch(&self.inotify, path, flags) {
-            Ok(watch) => match self.watches.entry(watch) {
-                Entry::Occupied(_) => None,
-                Entry::Vacant(entry) => {
-                    entry.insert(watched);
-                    Some(watch)
-                }
-            },
+            Ok(watch) if self.watches.contains_key(&watch) => None,
+            Ok(watch) => {
+                // Another one of this name, whose removal was not told of.
+                self.unwatch(path);
+                self.watches.insert(watch, watched);
+                self.by_path.insert(path.to_owned(), watch);
+                Some(watch)
+            }
             // Gone again.
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             Err(error) => {
                 self.shortage = Some(error);
                 None
             }
+        }
+    }
+
+    /// Takes back the watch on a path, if there is one.
+    fn unwatch(&mut self, path: &Path) {
+        if let Some(watch) = self.by_path.remove(path) {
+            self.watches.remove(&watch);
+            // The kernel may have done so by itself.
+            let _ = inotify::remove_watch(&self.inotify, watch);
         }
     }
 
@@ -168,10 +195,14 @@ impl Fallback {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.pending.push(KernelEvent::EventsLost { count: 1 });
         } else if flags.contains(ReadFlags::IGNORED) {
-            self.watches.remove(&watch);
+            if let Some(watched) = self.watches.remove(&watch) {
+                self.by_path.remove(watched.path());
+            }
         } else if let (Some(Watched::Directory(directory)), Some(name)) = (self.watches.get(&watch), name) {
             let child = directory.join(name);
             if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                self.unwatch(&child);
+                self.unwatch(&child.join(EVENTS));
                 if let Some(id) = self.known.remove(&child) {
                     self.pending.push(KernelEvent::CgroupReleased { id });
                 }
@@ -189,14 +220,14 @@ impl Feed for Fallback {
         self.inotify.as_fd()
     }
 
-    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
+    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) -> bool {
         loop {
             let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
             // Copied out: handling an event adds watches.
             let events = read(&self.inotify, &mut buffer);
             self.pending.drain(..).for_each(&mut *apply);
             if events.is_empty() {
-                return;
+                return true;
             }
             for (watch, flags, name) in events {
                 self.take(watch, flags, name.as_deref().map(OsStr::from_bytes));

@@ -1,5 +1,6 @@
 use super::super::scan::scan;
 use super::*;
+use std::os::fd::AsRawFd as _;
 
 /// A directory tree stands in for a mounted hierarchy: inotify behaves the same.
 struct Tree {
@@ -124,4 +125,65 @@ fn events_that_the_kernel_drops_are_told_of() {
     let mut lost = 0;
     tree.fallback.drain(&mut |event| lost += u64::from(matches!(event, KernelEvent::EventsLost { .. })));
     assert_eq!(lost, 1);
+}
+
+/// A cgroup2 directory of this test's own; `None` where none can be made.
+struct RealCgroup(PathBuf);
+
+impl RealCgroup {
+    fn new() -> Option<Self> {
+        let hierarchy = Hierarchy::mounted().unwrap().into_iter().find(|hierarchy| hierarchy.is_v2)?;
+        let directory = hierarchy.mount.join(format!("pods-api-test-watches-{}", std::process::id()));
+        std::fs::create_dir(&directory).ok().map(|()| Self(directory))
+    }
+}
+
+impl Drop for RealCgroup {
+    fn drop(&mut self) {
+        for below in ["kubepods/podx", "kubepods", ""] {
+            let _ = std::fs::remove_dir(self.0.join(below));
+        }
+    }
+}
+
+#[test]
+fn watches_on_removed_cgroups_are_taken_back() {
+    let Some(cgroup) = RealCgroup::new() else {
+        eprintln!("skipped: no cgroup2 hierarchy in which cgroups can be made");
+        return;
+    };
+    let hierarchy = Hierarchy { mount: cgroup.0.clone(), above: String::new(), is_v2: true };
+    let mut fallback = Fallback::new(hierarchy, CgroupRoot::default()).unwrap();
+    let pod = cgroup.0.join("kubepods/podx");
+    std::fs::create_dir_all(&pod).unwrap();
+    let follow = |fallback: &mut Fallback| {
+        let scan = scan(&fallback.hierarchy, &fallback.root).unwrap();
+        fallback.follow(&scan);
+    };
+    follow(&mut fallback);
+    fallback.drain(&mut |_| ());
+    let watches_in_kernel = |fallback: &Fallback| {
+        let path = format!("/proc/self/fdinfo/{}", fallback.inotify.as_raw_fd());
+        std::fs::read_to_string(path).unwrap().matches("inotify wd:").count()
+    };
+    let count =
+        |fallback: &Fallback| (fallback.watches.len(), fallback.by_path.len(), watches_in_kernel(fallback));
+    let baseline = count(&fallback);
+    assert_eq!(baseline, (3, 3, 3), "the mount, kubepods and the pod");
+    let mut ends = 0;
+    for number in 0..100 {
+        let container = pod.join(format!("c{number}"));
+        std::fs::create_dir(&container).unwrap();
+        fallback.drain(&mut |_| ());
+        assert_eq!(count(&fallback), (4, 4, 4));
+        std::fs::remove_dir(&container).unwrap();
+        fallback.drain(&mut |event| ends += u64::from(matches!(event, KernelEvent::CgroupReleased { .. })));
+    }
+    assert_eq!((ends, count(&fallback)), (100, baseline));
+    // Its events are never read: the next scan finds out.
+    std::fs::create_dir(pod.join("c")).unwrap();
+    fallback.drain(&mut |_| ());
+    std::fs::remove_dir(pod.join("c")).unwrap();
+    follow(&mut fallback);
+    assert_eq!(count(&fallback), baseline);
 }

@@ -136,7 +136,7 @@ pub fn load(config: &EbpfConfig) -> Result<KernelPrograms, Refusal> {
     );
     Ok(KernelPrograms {
         ring: Ring::new(events, logger, attached, status.clone()),
-        map: SharedMap::new(cgroups, tracked, status.clone()),
+        map: SharedMap::new(cgroups, tracked, processes, status.clone()),
         status,
     })
 }

@@ -63,6 +63,12 @@ impl ProcessTable {
         true
     }
 
+    /// Forgets a process that runs: it has left its pod. Returns whether it was known.
+    pub(super) fn remove(&mut self, pid: Pid) -> bool {
+        let is_running = self.processes.get(pid).is_some_and(|process| process.ended.is_none());
+        is_running && self.processes.0.remove(&pid).is_some()
+    }
+
     /// Takes in that a process has ended.
     pub(super) fn end(&mut self, pid: Pid, now: Instant) -> bool {
         let Some(process) = self.processes.0.get_mut(&pid).filter(|process| process.ended.is_none()) else {
@@ -168,6 +174,17 @@ mod tests {
         assert!(!table.insert(next, CgroupId(1)));
         table.end(pid(5), start);
         assert!(table.insert(next, CgroupId(1)) && table.processes().get(pid(5)).is_none());
+    }
+
+    #[test]
+    fn process_that_has_left_is_forgotten_and_one_that_has_ended_is_not() {
+        let start = Instant::now();
+        let mut table = ProcessTable::default();
+        table.insert(pid(7), CgroupId(1));
+        table.insert(pid(8), CgroupId(1));
+        table.end(pid(8), start);
+        assert!(table.remove(pid(7)) && !table.remove(pid(7)) && !table.remove(pid(8)));
+        assert!(table.processes().get(pid(7)).is_none() && table.processes().get(pid(8)).is_some());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Reads the ring buffer that the kernel programs fill. Lives on the `kernel` thread.
 //!
-//! Lost events show in the programs' counters, not in the buffer: they are compared after each reading, and a rise is
-//! passed on as one event that says how many.
+//! Lost events show in the programs' counters, not in the buffer. A rise is passed on as one event that says how many,
+//! once the buffer has been read to its end: a scan before that would be older than events still to come, and what
+//! these tell of would stay if its end is among the lost.
 
 use super::event::{Feed, KernelEvent};
 use super::load::Attached;
@@ -44,9 +45,8 @@ impl Ring {
         Self { events, logger, status, lost: 0, attached }
     }
 
-    /// Passes on that events were lost since last time.
-    fn report_losses(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
-        let lost = self.status.lost();
+    /// Passes on that events were lost since last time: `lost` in all.
+    fn report_losses(&mut self, lost: u64, apply: &mut dyn FnMut(KernelEvent)) {
         // The counters of the CPUs are not read at one moment, but each only ever rises.
         if let Some(count) = lost.checked_sub(self.lost).filter(|count| *count > 0) {
             self.lost = lost;
@@ -60,9 +60,15 @@ impl Feed for Ring {
         self.events.as_fd()
     }
 
-    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
+    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) -> bool {
+        // Read first: what was in the buffer before these losses is read below. Later ones are of the next time.
+        let lost = self.status.lost();
+        let mut is_empty = false;
         for _ in 0..BATCH {
-            let Some(bytes) = self.events.next() else { break };
+            let Some(bytes) = self.events.next() else {
+                is_empty = true;
+                break;
+            };
             match parse(&bytes) {
                 Some((kind, event)) => {
                     self.status.count_received(kind);
@@ -71,10 +77,13 @@ impl Feed for Ring {
                 None => warn!(bytes = bytes.len(), "event of the kernel programs is not understood"),
             }
         }
-        self.report_losses(apply);
+        if is_empty {
+            self.report_losses(lost, apply);
+        }
         if let Some(logger) = &mut self.logger {
             logger.flush();
         }
+        is_empty
     }
 }
 

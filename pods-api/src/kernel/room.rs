@@ -131,6 +131,17 @@ impl Drop for KernelRoom {
     }
 }
 
+/// How far the events of the kernel's programs were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Drained {
+    /// There were none.
+    Idle,
+    /// There were some, all of which were read.
+    Busy,
+    /// There are more.
+    Partly,
+}
+
 /// Everything that the thread owns.
 struct Room {
     root: CgroupRoot,
@@ -152,27 +163,30 @@ struct Room {
 impl Room {
     fn run(&mut self) {
         while !self.is_stopping.load(Ordering::Relaxed) {
-            let mut is_busy = self.drain();
+            let mut drained = self.drain();
             if self.view.take_scan_wish() | self.tracker.take_scan_wish() {
                 let soonest = self.last_scan.map_or_else(Instant::now, |last| last + MIN_SCAN_INTERVAL);
                 self.next_scan = self.next_scan.min(soonest);
             }
-            if self.next_scan <= Instant::now() {
+            // Events that are older than a scan come before it: of what they tell, it knows the end.
+            if drained != Drained::Partly && self.next_scan <= Instant::now() {
                 self.scan();
-                is_busy |= self.drain();
+                drained = drained.max(self.drain());
             }
             self.tracker.advance(Instant::now(), &self.store.load());
-            self.wait(is_busy);
+            if drained != Drained::Partly {
+                self.wait(drained == Drained::Busy);
+            }
         }
     }
 
-    /// Hands the events that are there to the tracker. Returns whether there were any from the kernel's programs.
-    fn drain(&mut self) -> bool {
+    /// Hands the events that are there to the tracker, of the kernel's programs so many at a time.
+    fn drain(&mut self) -> Drained {
         let (pods, now) = (self.store.load(), Instant::now());
-        let mut is_busy = false;
+        let (mut is_busy, mut is_all) = (false, true);
         let Self { tracker, feed, fallback, is_v2, are_pids_ours, .. } = self;
         if let Some((_, feed)) = feed {
-            feed.drain(&mut |event| {
+            is_all = feed.drain(&mut |event| {
                 is_busy = true;
                 let is_of_processes = matches!(
                     event,
@@ -190,7 +204,11 @@ impl Room {
         if let Some(fallback) = fallback {
             fallback.drain(&mut |event| tracker.apply(event, now, &pods));
         }
-        is_busy
+        match (is_all, is_busy) {
+            (false, _) => Drained::Partly,
+            (true, true) => Drained::Busy,
+            (true, false) => Drained::Idle,
+        }
     }
 
     /// Reads the hierarchy in which the pods are, and watches it.
@@ -202,16 +220,16 @@ impl Room {
         self.last_scan = Some(now);
         if let Some((hierarchy, scan)) = &found {
             self.is_v2 = hierarchy.is_v2;
-            self.tracker.take_scan(&scan.cgroups, hierarchy.is_v2, now, &self.store.load());
-            if !scan.is_whole {
-                problems.push("the cgroup hierarchy is too large to be read whole".to_owned());
+            self.tracker.take_scan(scan, hierarchy.is_v2, now, &self.store.load());
+            if let Some(missing) = &scan.missing {
+                problems.push(format!("the cgroup hierarchy is not read whole: {missing}"));
             }
             self.follow(hierarchy, scan, &mut problems);
         }
         if self.feed.is_some() {
-            let is_alive = |pid: Pid| Path::new(&format!("/proc/{pid}")).exists();
-            self.tracker.sweep(now, is_alive);
-            if !self.are_pids_ours {
+            if self.are_pids_ours {
+                self.tracker.sweep(now, |pid: Pid| Path::new(&format!("/proc/{pid}")).exists());
+            } else {
                 problems.push(
                     "this server runs in a PID namespace of its own (hostPID), so that processes which have ended are \
                      not found by number"

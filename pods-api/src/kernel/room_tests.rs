@@ -73,6 +73,8 @@ struct Told {
     events: Mutex<Vec<KernelEvent>>,
     /// How often there were some when they were read.
     readings: AtomicU64,
+    /// How many are handed over at a time.
+    batch: usize,
 }
 
 /// A feed whose events the test writes.
@@ -84,17 +86,23 @@ impl Feed for Script {
         self.0.bell.as_fd()
     }
 
-    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) {
+    fn drain(&mut self, apply: &mut dyn FnMut(KernelEvent)) -> bool {
         let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
-        let events = std::mem::take(&mut *self.0.events.lock().unwrap());
+        let mut events = self.0.events.lock().unwrap();
         self.0.readings.fetch_add(u64::from(!events.is_empty()), Ordering::Relaxed);
-        events.into_iter().for_each(apply);
+        let count = self.0.batch.min(events.len());
+        events.drain(..count).for_each(apply);
+        events.is_empty()
     }
 }
 
 fn script() -> (Arc<Told>, Option<NamedFeed>) {
+    script_in_batches(usize::MAX)
+}
+
+fn script_in_batches(batch: usize) -> (Arc<Told>, Option<NamedFeed>) {
     let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
-    let script = Arc::new(Told { bell, events: Mutex::default(), readings: AtomicU64::new(0) });
+    let script = Arc::new(Told { bell, events: Mutex::default(), readings: AtomicU64::new(0), batch });
     (script.clone(), Some(("script", Box::new(Script(script)))))
 }
 
@@ -161,6 +169,45 @@ fn events_in_quick_succession_are_read_some_at_a_time() {
 }
 
 #[test]
+fn scan_waits_until_all_events_that_are_there_are_read() {
+    let (script, feed) = script_in_batches(2);
+    let fixture = Fixture::new(feed, true);
+    eventually("the first scan", || fixture.is_scanned());
+    let scans = || fixture.room.view().counts().scans;
+    let before = scans();
+    // The loss is of the removal of the cgroups that the events behind it tell of.
+    let created = |id| KernelEvent::CgroupCreated { id: CgroupId(id), path: format!("/kubepods/podx/c{id}") };
+    let mut events = vec![KernelEvent::EventsLost { count: 9 }];
+    events.extend((1..=9).map(created));
+    *script.events.lock().unwrap() = events;
+    fixture.room.view().ring();
+    eventually("the scan", || scans() > before);
+    eventually("the cgroups to be gone", || {
+        let tables = fixture.room.view().tables();
+        tables.cgroups.len() == 9 && tables.cgroups.iter().all(|(_, cgroup)| cgroup.released.is_some())
+    });
+    assert_eq!(scans(), before + 1);
+}
+
+#[test]
+fn batches_follow_each_other_without_a_pause() {
+    let (script, feed) = script_in_batches(1);
+    let fixture = Fixture::new(feed, true);
+    eventually("the first scan", || fixture.is_scanned());
+    let count = 5_000;
+    script
+        .events
+        .lock()
+        .unwrap()
+        .extend((0..count).map(|id| KernelEvent::CgroupReleased { id: CgroupId(id) }));
+    let start = Instant::now();
+    fixture.room.view().ring();
+    eventually("all of them", || fixture.room.view().counts().events == count);
+    let with_pauses = GATHER * count as u32;
+    assert!(start.elapsed() < with_pauses, "{:?}, with pauses {with_pauses:?}", start.elapsed());
+}
+
+#[test]
 fn hybrid_nodes_are_followed_where_their_pods_are() {
     // CG-6
     let directory = tempfile::tempdir().unwrap();
@@ -200,7 +247,7 @@ impl Feed for Panics {
         self.0.as_fd()
     }
 
-    fn drain(&mut self, _: &mut dyn FnMut(KernelEvent)) {
+    fn drain(&mut self, _: &mut dyn FnMut(KernelEvent)) -> bool {
         panic!("a bug in a feed, which this test is about");
     }
 }

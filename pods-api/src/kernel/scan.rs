@@ -29,13 +29,13 @@ pub(super) struct Scan {
     pub(super) cgroups: Vec<Found>,
     /// The directories in which pods come and go, and those above them.
     pub(super) above_pods: BTreeSet<PathBuf>,
-    /// `false` if the hierarchy is larger than what is read.
-    pub(super) is_whole: bool,
+    /// What could not be read and why, the first of it; `None` if the hierarchy was read whole.
+    pub(super) missing: Option<String>,
 }
 
 /// Reads a hierarchy. Directories that vanish meanwhile are skipped.
 pub(super) fn scan(hierarchy: &Hierarchy, root: &CgroupRoot) -> io::Result<Scan> {
-    let mut scan = Scan { is_whole: true, ..Scan::default() };
+    let mut scan = Scan::default();
     // The mount itself must be readable: without it there is nothing to look at, which is for the caller to say.
     let mut directories = vec![(hierarchy.mount.clone(), 0)];
     let mut count = 0;
@@ -43,10 +43,18 @@ pub(super) fn scan(hierarchy: &Hierarchy, root: &CgroupRoot) -> io::Result<Scan>
     while let Some((directory, depth)) = directories.pop() {
         count += 1;
         if count > MAX_DIRECTORIES || depth > MAX_DEPTH {
-            scan.is_whole = false;
+            scan.missing.get_or_insert_with(|| "the cgroup hierarchy is larger than what is read".to_owned());
             continue;
         }
-        for (id, child) in children(&directory) {
+        let children = match children(&directory) {
+            Ok(children) => children,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                scan.missing.get_or_insert_with(|| format!("{}: {error}", directory.display()));
+                continue;
+            }
+        };
+        for (id, child) in children {
             // A name that is no UTF-8 names no pod; what lies below it may.
             if let Some(path) = hierarchy.path_of(&child) {
                 if PodPath::parse(&path, root).is_some() {
@@ -62,10 +70,11 @@ pub(super) fn scan(hierarchy: &Hierarchy, root: &CgroupRoot) -> io::Result<Scan>
 }
 
 /// The directories in a directory, with their numbers.
-pub(super) fn children(directory: &Path) -> impl Iterator<Item = (CgroupId, PathBuf)> + use<> {
+pub(super) fn children(directory: &Path) -> io::Result<Vec<(CgroupId, PathBuf)>> {
     let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
-    entries.filter(is_directory).map(|entry| (CgroupId(entry.ino()), entry.path()))
+    let entries: Vec<_> = std::fs::read_dir(directory)?.collect::<io::Result<_>>()?;
+    let directories = entries.iter().filter(|entry| is_directory(entry));
+    Ok(directories.map(|entry| (CgroupId(entry.ino()), entry.path())).collect())
 }
 
 /// The number of the cgroup of that directory.
@@ -84,6 +93,7 @@ fn note_above(above: &mut BTreeSet<PathBuf>, directory: &Path, mount: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{Mode, OFlags};
 
     /// A directory tree stands in for a mounted hierarchy.
     fn tree(directories: &[&str]) -> (tempfile::TempDir, Hierarchy) {
@@ -128,7 +138,22 @@ mod tests {
             "/kubepods/burstable",
         ];
         assert_eq!(above, expected);
-        assert!(scan.is_whole);
+        assert_eq!(scan.missing, None);
+    }
+
+    #[test]
+    fn directory_that_cannot_be_read_is_not_taken_for_empty() {
+        let (directory, hierarchy) = tree(&["kubepods/podx/c1"]);
+        // Too long a path for the kernel, made step by step: whoever runs this, it cannot be read.
+        let name = "d".repeat(250);
+        let mut parent = std::fs::File::open(directory.path()).unwrap();
+        for _ in 0..20 {
+            rustix::fs::mkdirat(&parent, &name, Mode::RWXU).unwrap();
+            parent = rustix::fs::openat(&parent, &name, OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+        }
+        let scan = scan(&hierarchy, &CgroupRoot::default()).unwrap();
+        assert_eq!(scan.cgroups.len(), 2, "the rest is read all the same");
+        assert!(scan.missing.unwrap().contains("name too long"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::cgroups::{Cgroup, CgroupTable};
 use super::event::{CgroupEntry, CgroupMap, KernelEvent};
 use super::processes::ProcessTable;
 use super::resolve::resolve;
-use super::scan::Found;
+use super::scan::Scan;
 use super::view::{KernelView, Tables};
 use crate::pod::{CgroupId, ContainerId, Pid, PodUid, Snapshot};
 use std::collections::{BTreeMap, HashSet};
@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 const RESOLVE_FOR: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(1);
-/// Cgroups that wait for their pod's name at one time. Overflow rule: no more wait; their entry has no name.
+/// Between two hints at everything: each costs the runtime a full list.
+const EVERYTHING_INTERVAL: Duration = Duration::from_secs(1);
+/// Cgroups that wait for their pod's name, or for room in the kernel's map, at one time. Overflow rule: no more wait;
+/// their entry has no name, or there is none.
 const MAX_WAITING: usize = 8_192;
 
 /// What the container runtime should be asked about.
@@ -35,9 +38,11 @@ pub enum Hint {
     Everything,
 }
 
-/// A cgroup whose pod no source has told of yet.
+/// A cgroup whose pod no source has told of yet, or for which the kernel's map has no room.
 #[derive(Debug)]
 struct Waiting {
+    /// Whether the kernel's map has what is known already.
+    is_told: bool,
     next: Instant,
     delay: Duration,
     /// Until when it is hinted at; `None` afterwards.
@@ -58,6 +63,19 @@ pub(super) struct Tracker<H> {
     is_v2: bool,
     is_changed: bool,
     is_scan_wanted: bool,
+    /// Whether events were lost since everything was hinted at last.
+    is_everything_wanted: bool,
+    last_everything: Option<Instant>,
+}
+
+/// How much the kernel's map has been told of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// All that there is to know.
+    All,
+    /// All but what no source has told of yet.
+    Part,
+    Nothing,
 }
 
 impl<H: FnMut(Hint)> Tracker<H> {
@@ -81,6 +99,8 @@ impl<H: FnMut(Hint)> Tracker<H> {
             is_v2: false,
             is_changed: false,
             is_scan_wanted: false,
+            is_everything_wanted: false,
+            last_everything: None,
         }
     }
 
@@ -91,7 +111,7 @@ impl<H: FnMut(Hint)> Tracker<H> {
             KernelEvent::CgroupCreated { id, path } => self.create(id, &path, true, now, pods),
             KernelEvent::CgroupPopulated { id, is_populated } => self.populate(id, is_populated),
             KernelEvent::CgroupReleased { id } => self.release(id, now),
-            KernelEvent::ProcessAttached { cgroup, pid } => self.note_process(cgroup, pid),
+            KernelEvent::ProcessAttached { cgroup, pid } => self.attach(cgroup, pid),
             KernelEvent::ProcessExecuted { cgroup, pid } => self.execute(cgroup, pid),
             KernelEvent::ProcessExited { cgroup, pid } => self.exit(cgroup, pid, now),
             KernelEvent::OomKilled { cgroup, .. } => {
@@ -103,31 +123,37 @@ impl<H: FnMut(Hint)> Tracker<H> {
             KernelEvent::EventsLost { count } => {
                 self.view.lost.fetch_add(count, Ordering::Relaxed);
                 self.is_scan_wanted = true;
-                (self.hint)(Hint::Everything);
+                self.is_everything_wanted = true;
             }
         }
     }
 
-    /// Takes in everything that a hierarchy holds; what it does not hold is gone.
-    pub(super) fn take_scan(&mut self, found: &[Found], is_v2: bool, now: Instant, pods: &Snapshot) {
-        if std::mem::replace(&mut self.is_v2, is_v2) != is_v2 {
-            self.is_changed = true;
-        }
-        let there: HashSet<_> = found.iter().map(|found| found.id).collect();
+    /// Takes in what a hierarchy holds. What it does not hold is gone, if it was read whole.
+    pub(super) fn take_scan(&mut self, scan: &Scan, is_v2: bool, now: Instant, pods: &Snapshot) {
+        // Numbers of one kind of hierarchy say nothing in the other.
+        let is_other = self.is_v2 != is_v2;
+        let is_whole = scan.missing.is_none();
+        let there: HashSet<_> = scan.cgroups.iter().map(|found| found.id).collect();
         let is_gone = |(id, cgroup): (CgroupId, &Arc<Cgroup>)| {
-            (cgroup.released.is_none() && !there.contains(&id)).then_some(id)
+            let is_missed = is_other || (is_whole && !there.contains(&id));
+            (cgroup.released.is_none() && is_missed).then_some(id)
         };
         let gone: Vec<_> = self.cgroups.cgroups().iter().filter_map(is_gone).collect();
         for id in gone {
             self.release(id, now);
         }
-        for found in found {
+        self.is_v2 = is_v2;
+        self.is_changed |= is_other;
+        for found in &scan.cgroups {
             self.create(found.id, &found.path, false, now, pods);
         }
     }
 
     /// Ends the processes of which `is_alive` does not know: events of their end may have been lost.
     pub(super) fn sweep(&mut self, now: Instant, is_alive: impl Fn(Pid) -> bool) {
+        if let Some(map) = &mut self.map {
+            map.sweep_processes(&is_alive);
+        }
         self.processes.sweep(now, is_alive);
         self.is_changed = true;
     }
@@ -140,6 +166,11 @@ impl<H: FnMut(Hint)> Tracker<H> {
             self.waiting.iter().filter(|(_, waiting)| waiting.next <= now).map(|(id, _)| *id).collect();
         for id in due {
             self.resolve_again(id, now, pods);
+        }
+        if self.is_everything_wanted && self.next_everything().is_none_or(|next| next <= now) {
+            self.is_everything_wanted = false;
+            self.last_everything = Some(now);
+            (self.hint)(Hint::Everything);
         }
         if std::mem::take(&mut self.is_changed) {
             self.view.publish(Tables {
@@ -154,7 +185,13 @@ impl<H: FnMut(Hint)> Tracker<H> {
     pub(super) fn next_due(&self) -> Option<Instant> {
         let release = self.cgroups.oldest_release().map(|at| at + self.keep);
         let waiting = self.waiting.values().map(|waiting| waiting.next).min();
-        [release, self.processes.next_expiry(), waiting].into_iter().flatten().min()
+        let everything = self.next_everything().filter(|_| self.is_everything_wanted);
+        [release, self.processes.next_expiry(), waiting, everything].into_iter().flatten().min()
+    }
+
+    /// When everything may be hinted at again; `None` if it never was.
+    fn next_everything(&self) -> Option<Instant> {
+        self.last_everything.map(|last| last + EVERYTHING_INTERVAL)
     }
 
     /// Whether everything is to be read anew; asking takes the wish back.
@@ -165,6 +202,8 @@ impl<H: FnMut(Hint)> Tracker<H> {
     fn create(&mut self, id: CgroupId, path: &str, is_seen_from_start: bool, now: Instant, pods: &Snapshot) {
         let Some(mut cgroup) = Cgroup::of(path, &self.root) else { return };
         cgroup.is_seen_from_start = is_seen_from_start;
+        // One that was there before most likely has processes; should it not, its removal is hinted at in vain.
+        cgroup.is_populated = !is_seen_from_start;
         let container = cgroup.own_container().cloned();
         if !self.cgroups.insert(id, cgroup) {
             return;
@@ -174,9 +213,14 @@ impl<H: FnMut(Hint)> Tracker<H> {
         if let (Some(pod), Some(container)) = (&pod, &container) {
             (self.hint)(Hint::Appeared(pod.clone(), container.clone()));
         }
-        if !self.tell_map(id, pods) && self.waiting.len() < MAX_WAITING {
-            let waiting =
-                Waiting { next: now + FIRST_RETRY, delay: FIRST_RETRY, until: Some(now + RESOLVE_FOR) };
+        let told = self.tell_map(id, pods);
+        if told != Told::All && self.waiting.len() < MAX_WAITING {
+            let waiting = Waiting {
+                is_told: told == Told::Part,
+                next: now + FIRST_RETRY,
+                delay: FIRST_RETRY,
+                until: Some(now + RESOLVE_FOR),
+            };
             self.waiting.insert(id, waiting);
         }
     }
@@ -198,7 +242,7 @@ impl<H: FnMut(Hint)> Tracker<H> {
         let Some(cgroup) = self.cgroups.release(id, now) else { return };
         self.is_changed = true;
         self.waiting.remove(&id);
-        if let Some(map) = &mut self.map {
+        if let Some(map) = self.map.as_mut().filter(|_| self.is_v2) {
             map.remove(id);
         }
         // On v1 nothing tells of the end before this; else this only matters if that event was lost.
@@ -214,6 +258,15 @@ impl<H: FnMut(Hint)> Tracker<H> {
         // a program there is the container's.
         if cgroup.own_container().is_some() && cgroup.is_seen_from_start && cgroup.init.is_none() {
             self.cgroups.edit(id, |cgroup| cgroup.init = Some(pid));
+        }
+    }
+
+    fn attach(&mut self, cgroup: CgroupId, pid: Pid) {
+        if self.cgroups.cgroups().get(cgroup).is_some() {
+            self.note_process(cgroup, pid);
+        } else {
+            // It has left its pod: what becomes of it is nothing to anyone.
+            self.is_changed |= self.processes.remove(pid);
         }
     }
 
@@ -235,20 +288,29 @@ impl<H: FnMut(Hint)> Tracker<H> {
         }
     }
 
-    /// Tries again to learn whose a cgroup is.
+    /// Tries again to learn whose a cgroup is, and to tell it.
     fn resolve_again(&mut self, id: CgroupId, now: Instant, pods: &Snapshot) {
-        if self.tell_map(id, pods) {
+        let told = self.tell_map(id, pods);
+        if told == Told::All {
             self.waiting.remove(&id);
             return;
         }
-        let Some(waiting) = self.waiting.get_mut(&id) else { return };
-        waiting.delay = (waiting.delay * 2).min(LAST_RETRY);
-        waiting.next = now + waiting.delay;
-        let Some(until) = waiting.until else { return };
         let Some(cgroup) = self.cgroups.cgroups().get(id) else { return };
         let (path, container) = (cgroup.path.clone(), cgroup.own_container().cloned());
+        let pod = self.pod_of(&path, pods);
+        let is_known = pod.as_ref().is_some_and(|pod| pods.get(pod.as_str()).is_some());
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        waiting.is_told |= told == Told::Part;
+        waiting.delay = (waiting.delay * 2).min(LAST_RETRY);
+        waiting.next = now + waiting.delay;
+        if is_known {
+            // It waits for room in the map alone.
+            waiting.until = None;
+            return;
+        }
+        let Some(until) = waiting.until else { return };
         if until > now {
-            if let (Some(pod), Some(container)) = (self.pod_of(&path, pods), container) {
+            if let (Some(pod), Some(container)) = (pod, container) {
                 (self.hint)(Hint::Appeared(pod, container));
             }
             return;
@@ -258,23 +320,34 @@ impl<H: FnMut(Hint)> Tracker<H> {
             tracing::debug!(cgroup = &*path, "no source knows the pod of this cgroup");
             self.view.unknown.fetch_add(1, Ordering::Relaxed);
         }
-        if self.map.is_none() {
+        if self.map.is_none() || !self.is_v2 {
             // Nobody waits for the name.
             self.waiting.remove(&id);
         }
     }
 
-    /// Writes what is known of a cgroup into the kernel's map. Returns whether that is all there is to know.
-    fn tell_map(&mut self, id: CgroupId, pods: &Snapshot) -> bool {
-        let Some(cgroup) = self.cgroups.cgroups().get(id) else { return true };
-        let Some(pod) = self.pod_of(&cgroup.path, pods) else { return false };
+    /// Writes what is known of a cgroup into the kernel's map: of one in cgroup2, whose numbers programs in the kernel
+    /// see.
+    fn tell_map(&mut self, id: CgroupId, pods: &Snapshot) -> Told {
+        let Some(cgroup) = self.cgroups.cgroups().get(id) else { return Told::All };
+        let (is_nested, container) = (cgroup.is_nested, cgroup.container.clone());
+        let pod = self.pod_of(&cgroup.path, pods);
+        let map = self.map.as_mut().filter(|_| self.is_v2);
+        if is_nested {
+            let is_done = map.is_none_or(|map| map.track(id));
+            return if is_done { Told::All } else { Told::Nothing };
+        }
+        let Some(pod) = pod else { return Told::Nothing };
         let name = pods.get(pod.as_str()).map(|record| (record.namespace().clone(), record.name().clone()));
         let is_all = name.is_some();
-        let is_told_before = !is_all && self.waiting.contains_key(&id);
-        if let (Some(map), false) = (&mut self.map, is_told_before) {
-            map.put(id, &CgroupEntry { pod, container: cgroup.container.clone(), name });
+        let is_told_before = !is_all && self.waiting.get(&id).is_some_and(|waiting| waiting.is_told);
+        let is_done =
+            is_told_before || map.is_none_or(|map| map.put(id, &CgroupEntry { pod, container, name }));
+        match (is_done, is_all) {
+            (false, _) => Told::Nothing,
+            (true, false) => Told::Part,
+            (true, true) => Told::All,
         }
-        is_all
     }
 
     fn pod_of(&self, path: &str, pods: &Snapshot) -> Option<PodUid> {

@@ -1,24 +1,51 @@
+use super::super::scan::Found;
 use super::*;
 use crate::pod::testing::{PodSketch, snapshot_of};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 const C1: &str = "/kubepods/burstable/pod0123456789abcdef0123456789abcdef/c1";
 const POD: &str = "0123456789abcdef0123456789abcdef";
 
 type Hints = Arc<Mutex<Vec<Hint>>>;
-type Written = Arc<Mutex<BTreeMap<u64, CgroupEntry>>>;
+type Written = Arc<Mutex<Contents>>;
 
-/// A map in the kernel, as what was written into it.
+/// What is in the kernel's maps.
+#[derive(Debug, Default)]
+struct Contents {
+    entries: BTreeMap<u64, CgroupEntry>,
+    tracked: BTreeSet<u64>,
+    is_full: bool,
+    swept: Vec<i32>,
+}
+
+/// The maps in the kernel.
 #[derive(Debug)]
 struct Map(Written);
 
 impl CgroupMap for Map {
-    fn put(&mut self, id: CgroupId, entry: &CgroupEntry) {
-        self.0.lock().unwrap().insert(id.0, entry.clone());
+    fn put(&mut self, id: CgroupId, entry: &CgroupEntry) -> bool {
+        let mut contents = self.0.lock().unwrap();
+        if !contents.is_full {
+            contents.entries.insert(id.0, entry.clone());
+        }
+        !contents.is_full
+    }
+
+    fn track(&mut self, id: CgroupId) -> bool {
+        let mut contents = self.0.lock().unwrap();
+        if !contents.is_full {
+            contents.tracked.insert(id.0);
+        }
+        !contents.is_full
     }
 
     fn remove(&mut self, id: CgroupId) {
-        self.0.lock().unwrap().remove(&id.0);
+        self.0.lock().unwrap().entries.remove(&id.0);
+    }
+
+    fn sweep_processes(&mut self, is_alive: &dyn Fn(Pid) -> bool) {
+        self.0.lock().unwrap().swept.extend((1..10).filter(|number| !is_alive(pid(*number))));
     }
 }
 
@@ -45,7 +72,7 @@ impl Fixture {
             Tracker::new(root, Duration::from_secs(60), Some(map_of_kernel), hint, view.clone());
         let now = Instant::now();
         let pods = snapshot_of(pods);
-        tracker.take_scan(&[], true, now, &pods);
+        tracker.take_scan(&Scan::default(), true, now, &pods);
         Self { tracker, hints, map, view, pods, now }
     }
 
@@ -63,9 +90,20 @@ impl Fixture {
         std::mem::take(&mut self.hints.lock().unwrap())
     }
 
-    fn entry(&self, id: u64) -> Option<CgroupEntry> {
-        self.map.lock().unwrap().get(&id).cloned()
+    /// Takes in a hierarchy that was read whole; returns the hints that came of it.
+    fn scan(&mut self, found: &[(u64, &str)], is_v2: bool) -> Vec<Hint> {
+        self.tracker.take_scan(&scan_of(found), is_v2, self.now, &self.pods);
+        self.advance(Duration::ZERO)
     }
+
+    fn entry(&self, id: u64) -> Option<CgroupEntry> {
+        self.map.lock().unwrap().entries.get(&id).cloned()
+    }
+}
+
+fn scan_of(found: &[(u64, &str)]) -> Scan {
+    let of = |(id, path): &(u64, &str)| Found { id: CgroupId(*id), path: (*path).to_owned() };
+    Scan { cgroups: found.iter().map(of).collect(), ..Scan::default() }
 }
 
 fn created(id: u64, path: &str) -> KernelEvent {
@@ -125,9 +163,7 @@ fn first_program_of_a_container_ends_it_and_other_processes_do_not() {
 #[test]
 fn container_that_ran_before_has_no_known_first_process() {
     let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
-    let found = Found { id: CgroupId(3), path: C1.to_owned() };
-    fixture.tracker.take_scan(&[found], true, fixture.now, &fixture.pods);
-    fixture.advance(Duration::ZERO);
+    assert_eq!(fixture.scan(&[(3, C1)], true), [appeared()]);
     let executed = KernelEvent::ProcessExecuted { cgroup: CgroupId(3), pid: pid(7) };
     assert_eq!(
         fixture.apply([executed, KernelEvent::ProcessExited { cgroup: CgroupId(3), pid: pid(7) }]),
@@ -142,7 +178,7 @@ fn removal_alone_tells_of_an_end_on_v1_and_after_a_loss() {
     fixture.apply([created(3, C1), populated(3, true)]);
     assert_eq!(fixture.apply([released(), released()]), [ended()]);
     let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
-    fixture.tracker.take_scan(&[], false, fixture.now, &fixture.pods);
+    fixture.scan(&[], false);
     fixture.apply([created(3, C1)]);
     assert_eq!(fixture.apply([released()]), [ended()]);
 }
@@ -166,9 +202,8 @@ fn scan_finds_what_events_did_not_tell_of() {
     assert_eq!(fixture.apply([KernelEvent::EventsLost { count: 5 }]), [Hint::Everything]);
     assert!(fixture.tracker.take_scan_wish() && !fixture.tracker.take_scan_wish());
     assert_eq!(fixture.view.counts().lost, 5);
-    let found = Found { id: CgroupId(4), path: C1.replace("c1", "c2") };
-    fixture.tracker.take_scan(&[found], true, fixture.now, &fixture.pods);
-    assert_eq!(fixture.advance(Duration::ZERO), [ended(), Hint::Appeared(POD.into(), "c2".into())]);
+    let hints = fixture.scan(&[(4, &C1.replace("c1", "c2"))], true);
+    assert_eq!(hints, [ended(), Hint::Appeared(POD.into(), "c2".into())]);
     let tables = fixture.view.tables();
     assert!(tables.cgroups.get(CgroupId(3)).unwrap().released.is_some());
     assert!(tables.cgroups.get(CgroupId(4)).unwrap().released.is_none());
@@ -177,14 +212,13 @@ fn scan_finds_what_events_did_not_tell_of() {
 #[test]
 fn kernels_map_has_the_name_as_soon_as_a_source_tells_it() {
     let mut fixture = Fixture::new(&[]);
-    fixture.apply([created(3, C1), created(4, &format!("{C1}/below"))]);
+    fixture.apply([created(3, C1)]);
     let nameless = CgroupEntry { pod: POD.into(), container: Some("c1".into()), name: None };
     assert_eq!(fixture.entry(3), Some(nameless.clone()));
-    assert_eq!(fixture.entry(4), Some(nameless.clone()), "what a container makes is its own");
     fixture.pods = snapshot_of(&[PodSketch::new(POD).namespace("shop").name("web")]);
     fixture.advance(FIRST_RETRY);
     let named = CgroupEntry { name: Some(("shop".into(), "web".into())), ..nameless };
-    assert_eq!((fixture.entry(3), fixture.entry(4)), (Some(named.clone()), Some(named)));
+    assert_eq!(fixture.entry(3), Some(named));
     assert_eq!(fixture.tracker.next_due(), None, "nothing more to wait for");
 }
 
@@ -213,4 +247,99 @@ fn unusual_uid_is_known_as_soon_as_its_pod_is() {
     fixture.pods = snapshot_of(&[PodSketch::new("my_pod-1")]);
     fixture.advance(FIRST_RETRY);
     assert_eq!(fixture.entry(3).unwrap().pod.as_str(), "my_pod-1");
+}
+
+#[test]
+fn what_a_container_makes_below_itself_has_its_events_and_no_entry() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.apply([created(4, &format!("{C1}/below"))]);
+    assert_eq!((fixture.entry(4), fixture.tracker.next_due()), (None, None));
+    assert!(fixture.map.lock().unwrap().tracked.contains(&4));
+}
+
+#[test]
+fn numbers_of_v1_never_come_into_the_kernels_map() {
+    // CG-6
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    assert_eq!(fixture.scan(&[(3, C1)], false), [appeared()]);
+    assert_eq!(fixture.entry(3), None);
+    // The hierarchy is another, and so is what has the same number and path there.
+    assert_eq!(fixture.scan(&[(3, C1)], true), [ended(), appeared()]);
+    assert!(fixture.entry(3).is_some());
+    fixture.scan(&[(3, C1)], false);
+    assert_eq!(fixture.entry(3), None);
+    assert!(fixture.view.tables().cgroups.get(CgroupId(3)).unwrap().released.is_none());
+    // A removal there is none of the kernel's map: the number may be another cgroup's.
+    let entry = CgroupEntry { pod: POD.into(), container: None, name: None };
+    fixture.map.lock().unwrap().entries.insert(3, entry);
+    fixture.apply([KernelEvent::CgroupReleased { id: CgroupId(3) }]);
+    assert!(fixture.entry(3).is_some());
+}
+
+#[test]
+fn end_of_a_container_that_is_older_is_hinted_at() {
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    fixture.scan(&[(3, C1)], true);
+    assert_eq!(fixture.apply([populated(3, false)]), [ended()]);
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    fixture.scan(&[(3, C1)], true);
+    assert_eq!(fixture.apply([KernelEvent::CgroupReleased { id: CgroupId(3) }]), [ended()]);
+}
+
+#[test]
+fn everything_is_hinted_at_once_a_second_and_the_last_loss_is_not_forgotten() {
+    let mut fixture = Fixture::new(&[]);
+    let lost = || [KernelEvent::EventsLost { count: 1 }];
+    assert_eq!(fixture.apply(lost()), [Hint::Everything]);
+    for _ in 0..9 {
+        assert_eq!(fixture.advance(Duration::from_millis(100)), []);
+        assert_eq!(fixture.apply(lost()), []);
+    }
+    assert_eq!(fixture.tracker.next_due(), Some(fixture.now + Duration::from_millis(100)));
+    assert_eq!(fixture.advance(Duration::from_millis(100)), [Hint::Everything]);
+    assert_eq!(fixture.tracker.next_due(), None);
+    assert_eq!(fixture.advance(EVERYTHING_INTERVAL), [], "nothing was lost since");
+}
+
+#[test]
+fn cgroup_for_which_there_was_no_room_gets_its_entry_later() {
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    fixture.map.lock().unwrap().is_full = true;
+    assert_eq!(fixture.apply([created(3, C1)]), [appeared()]);
+    for _ in 0..60 {
+        assert_eq!(fixture.advance(LAST_RETRY), [], "its pod is known: there is nothing to ask");
+    }
+    assert_eq!((fixture.entry(3), fixture.view.counts().unknown), (None, 0));
+    fixture.map.lock().unwrap().is_full = false;
+    fixture.advance(LAST_RETRY);
+    assert!(fixture.entry(3).is_some() && fixture.tracker.next_due().is_none());
+}
+
+#[test]
+fn scan_that_is_not_whole_releases_nothing() {
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    fixture.apply([created(3, C1), populated(3, true)]);
+    let scan = Scan { missing: Some("too many open files".to_owned()), ..Scan::default() };
+    fixture.tracker.take_scan(&scan, true, fixture.now, &fixture.pods);
+    assert_eq!(fixture.advance(Duration::ZERO), []);
+    assert!(fixture.view.tables().cgroups.get(CgroupId(3)).unwrap().released.is_none());
+    assert_eq!(fixture.scan(&[], true), [ended()]);
+}
+
+#[test]
+fn process_that_leaves_its_pod_is_forgotten() {
+    let mut fixture = Fixture::new(&[PodSketch::new(POD)]);
+    let attached =
+        |cgroup, number| KernelEvent::ProcessAttached { cgroup: CgroupId(cgroup), pid: pid(number) };
+    fixture.apply([created(3, C1), attached(3, 7), attached(3, 8)]);
+    fixture.apply([attached(1, 7)]);
+    let tables = fixture.view.tables();
+    assert!(tables.processes.get(pid(7)).is_none() && tables.processes.get(pid(8)).is_some());
+}
+
+#[test]
+fn sweep_reaches_the_kernels_map() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.tracker.sweep(fixture.now, |pid| pid.as_raw() != 7);
+    assert_eq!(fixture.map.lock().unwrap().swept, [7]);
 }

@@ -3,6 +3,7 @@
 
 mod leaderless;
 mod life;
+mod maps;
 mod pins;
 mod pod;
 mod refusals;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData};
-use pods_api::kernel::{Feed as _, KernelEvent};
+use pods_api::kernel::{DEFAULT_RING_BYTES, Feed as _, KernelEvent};
 use pods_api_common::{CgroupEntry, Counters};
 use rustix::process::{Pid, Signal};
 
@@ -75,6 +75,26 @@ fn what_does_not_fit_is_counted_to_the_last_event() {
     assert!(told[0] >= lost);
     let read_again = programs.0.status.received().map(|(_, count)| count).sum::<u64>();
     assert_eq!(read, read_again);
+}
+
+#[test]
+fn losses_are_told_of_when_the_ring_buffer_is_empty() {
+    let Some(mut programs) = Programs::load(DEFAULT_RING_BYTES) else { return };
+    let cgroups = PodCgroups::new("batches");
+    let below = cgroups.container().join("below");
+    let lost = |programs: &Programs| programs.0.status.counters().iter().map(Counters::lost).sum::<u64>();
+    // More events than are handed over at a time, and then some that do not fit.
+    while lost(&programs) == 0 {
+        std::fs::create_dir(&below).unwrap();
+        std::fs::remove_dir(&below).unwrap();
+    }
+    let (mut drains, mut events) = (1, Vec::new());
+    while !programs.0.ring.drain(&mut |event| events.push(event)) {
+        assert!(!events.iter().any(|event| matches!(event, KernelEvent::EventsLost { .. })));
+        drains += 1;
+    }
+    assert!(drains > 1, "{} events", events.len());
+    assert!(matches!(events.last(), Some(KernelEvent::EventsLost { .. })));
 }
 
 #[test]
