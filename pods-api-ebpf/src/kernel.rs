@@ -130,8 +130,9 @@ pub fn oom_victim(ctx: &RawTracePointContext) -> Option<(u64, u32)> {
     current_tracked_cgroup().map(|id| (id, pid))
 }
 
+/// Whether that is a cgroup of pods.
 #[inline(always)]
-fn is_tracked(id: u64) -> bool {
+pub fn is_tracked(id: u64) -> bool {
     TRACKED.get_ptr(id).is_some()
 }
 

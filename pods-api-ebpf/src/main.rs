@@ -71,11 +71,22 @@ fn pods_populated(ctx: RawTracePointContext) -> Option<()> {
 }
 
 /// `cgroup_attach_task(struct cgroup *dst_cgrp, const char *path, struct task_struct *task, bool threadgroup)`
+///
+/// Fires once for a whole process, with its leader, or once for a thread that is moved alone: one that leaves does
+/// not take its process along.
 #[raw_tracepoint(tracepoint = "cgroup_attach_task")]
 fn pods_attach(ctx: RawTracePointContext) -> Option<()> {
-    let id = Cgroup::of_cgroup2(ctx.arg(0))?.tracked_id()?;
+    let cgroup = Cgroup::of_cgroup2(ctx.arg(0))?;
+    let id = cgroup.id()?;
     let pid = Task(ctx.arg(2)).tgid()?;
-    remember(pid, id);
+    if kernel::is_tracked(id) {
+        remember(pid, id);
+    } else if ctx.arg::<u8>(3) != 0 {
+        // It leaves its pod, if it was in one.
+        PROCESSES.remove(pid).ok()?;
+    } else {
+        return None;
+    }
     report(EventKind::ProcessAttached, id, pid, 0);
     debug!(&ctx, "process {} attached to cgroup {}", pid, id);
     Some(())

@@ -120,6 +120,27 @@ fn process_older_than_the_programs_is_known() {
 }
 
 #[test]
+fn end_of_a_process_that_has_left_its_pod_is_not_told() {
+    let Some(mut programs) = Programs::load(DEFAULT_RING_BYTES) else { return };
+    let cgroups = PodCgroups::new("left");
+    let (container, root) = (id(cgroups.container()), super::pod::cgroup2_mount());
+    let mut child = cgroups.shell("read line");
+    let process = pid(&child);
+    let executed = KernelEvent::ProcessExecuted { cgroup: container, pid: process };
+    programs.events_until("the execution", |events| events.contains(&executed));
+    fs::write(root.join("cgroup.procs"), process.to_string()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Its end comes before that of the next one.
+    let mut next = cgroups.shell("exit 0");
+    next.wait().unwrap();
+    let exited = |pid| KernelEvent::ProcessExited { cgroup: container, pid };
+    let events = programs.events_until("the next one's end", |events| events.contains(&exited(pid(&next))));
+    assert!(events.contains(&KernelEvent::ProcessAttached { cgroup: id(&root), pid: process }), "{events:?}");
+    assert!(!events.contains(&exited(process)), "{events:?}");
+}
+
+#[test]
 fn what_a_container_makes_below_itself_is_its_own() {
     let Some(mut programs) = Programs::load(DEFAULT_RING_BYTES) else { return };
     let cgroups = PodCgroups::new("nested");
