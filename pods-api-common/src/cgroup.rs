@@ -11,8 +11,6 @@ pub const ENTRY_VERSION: u32 = 1;
 pub const FLAG_NAMED: u32 = 1 << 0;
 /// Set in [`CgroupEntry::flags`] if the cgroup is that of a container, so that `container_id` is set.
 pub const FLAG_CONTAINER: u32 = 1 << 1;
-/// Set in [`CgroupEntry::flags`] if that container is known to be the pod's sandbox.
-pub const FLAG_SANDBOX: u32 = 1 << 2;
 
 /// What the map `pods_cgroups` holds for the cgroup of a pod or of a container.
 ///

@@ -12,9 +12,7 @@ mod counter;
 mod event;
 mod layout;
 
-pub use cgroup::{
-    CgroupEntry, ENTRY_VERSION, EntryTooLong, FLAG_CONTAINER, FLAG_NAMED, FLAG_SANDBOX, ProcessEntry,
-};
+pub use cgroup::{CgroupEntry, ENTRY_VERSION, EntryTooLong, FLAG_CONTAINER, FLAG_NAMED, ProcessEntry};
 pub use counter::Counters;
 pub use event::{EventHeader, EventKind, MAX_EVENT_BYTES, PATH_BYTES, PathEvent};
 pub use layout::{NO_ARGUMENT, field};
