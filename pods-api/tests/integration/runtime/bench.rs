@@ -164,11 +164,13 @@ impl Bench {
         self.store.load().get(uid).map_or_else(|| "none".to_owned(), |record| describe(&record.pod()))
     }
 
-    /// Waits until that is shown of a pod.
+    /// Waits until that is shown of a pod, and told: the store shows first.
     #[track_caller]
     pub(crate) fn wait_for(&self, uid: &str, expected: &str) {
         let start = std::time::Instant::now();
-        while self.shown(uid) != expected {
+        let told = if expected == "none" { "deleted" } else { expected };
+        let is_told = || self.history(uid).last().is_none_or(|last| last == told);
+        while self.shown(uid) != expected || !is_told() {
             assert!(start.elapsed() < PATIENCE, "{uid} is {}, must become {expected}", self.shown(uid));
             std::thread::sleep(Duration::from_millis(2));
         }
