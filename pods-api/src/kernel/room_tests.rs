@@ -174,6 +174,8 @@ fn scan_waits_until_all_events_that_are_there_are_read() {
     let fixture = Fixture::new(feed, true);
     eventually("the first scan", || fixture.is_scanned());
     let scans = || fixture.room.view().counts().scans;
+    let is_past = |at: Instant| at.elapsed() >= MIN_SCAN_INTERVAL;
+    eventually("the next scan to be allowed", || fixture.room.view().report().last_scan.is_some_and(is_past));
     let before = scans();
     // The loss is of the removal of the cgroups that the events behind it tell of.
     let created = |id| KernelEvent::CgroupCreated { id: CgroupId(id), path: format!("/kubepods/podx/c{id}") };
