@@ -140,10 +140,16 @@ impl RealCgroup {
 
 impl Drop for RealCgroup {
     fn drop(&mut self) {
-        for below in ["kubepods/podx", "kubepods", ""] {
-            let _ = std::fs::remove_dir(self.0.join(below));
-        }
+        remove_tree(&self.0);
     }
+}
+
+/// Removes cgroups, the deepest first; their files go with them.
+fn remove_tree(directory: &Path) {
+    for (_, child) in children(directory).unwrap_or_default() {
+        remove_tree(&child);
+    }
+    let _ = std::fs::remove_dir(directory);
 }
 
 #[test]
