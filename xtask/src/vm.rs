@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(100);
 /// The tests that run in there: events, losses, pins, and the memory limit of old kernels. Refusals are about what
 /// surrounds the server, which is the same for every kernel.
-const TESTS: &str = "kernel::life:: kernel::storm:: kernel::pins::pins_are kernel::refusals::small_memory";
+const TESTS: &str =
+    "kernel::life:: kernel::storm:: kernel::maps:: kernel::pins::pins_are kernel::refusals::small_memory";
 /// What the machine says last, before the exit code of the tests.
 const VERDICT: &str = "xtask-vm: tests ended with ";
 

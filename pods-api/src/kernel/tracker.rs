@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 const RESOLVE_FOR: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(1);
+/// How often the cgroups are looked at whose pods nobody knew in time, or for which the kernel's map had no room: all of
+/// them at once, as they may be every cgroup of the node.
+const LATE_RETRY: Duration = Duration::from_secs(5);
 /// Between two hints at everything: each costs the runtime a full list.
 const EVERYTHING_INTERVAL: Duration = Duration::from_secs(1);
 /// Cgroups that wait for their pod's name, or for room in the kernel's map, at one time. Overflow rule: no more wait;
@@ -56,6 +59,8 @@ pub(super) struct Tracker<H> {
     cgroups: CgroupTable,
     processes: ProcessTable,
     waiting: BTreeMap<CgroupId, Waiting>,
+    /// When those of them are looked at next that are no longer hinted at.
+    late_round: Option<Instant>,
     /// The node's map in the kernel, if it is there.
     map: Option<Box<dyn CgroupMap>>,
     hint: H,
@@ -93,6 +98,7 @@ impl<H: FnMut(Hint)> Tracker<H> {
             cgroups: CgroupTable::default(),
             processes: ProcessTable::default(),
             waiting: BTreeMap::new(),
+            late_round: None,
             map,
             hint,
             view,
@@ -301,21 +307,26 @@ impl<H: FnMut(Hint)> Tracker<H> {
         let is_known = pod.as_ref().is_some_and(|pod| pods.get(pod.as_str()).is_some());
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
         waiting.is_told |= told == Told::Part;
-        waiting.delay = (waiting.delay * 2).min(LAST_RETRY);
-        waiting.next = now + waiting.delay;
-        if is_known {
-            // It waits for room in the map alone.
-            waiting.until = None;
-            return;
-        }
-        let Some(until) = waiting.until else { return };
-        if until > now {
+        // One whose pod is known waits for room in the map alone.
+        let until = waiting.until.filter(|_| !is_known);
+        if let Some(until) = until
+            && until > now
+        {
+            waiting.delay = (waiting.delay * 2).min(LAST_RETRY);
+            waiting.next = now + waiting.delay;
             if let (Some(pod), Some(container)) = (pod, container) {
                 (self.hint)(Hint::Appeared(pod, container));
             }
             return;
         }
         waiting.until = None;
+        waiting.next = *self.late_round.insert(match self.late_round {
+            Some(round) if round > now => round,
+            _ => now + LATE_RETRY,
+        });
+        if until.is_none() {
+            return;
+        }
         if container.is_some() {
             tracing::debug!(cgroup = &*path, "no source knows the pod of this cgroup");
             self.view.unknown.fetch_add(1, Ordering::Relaxed);

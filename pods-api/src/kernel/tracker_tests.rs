@@ -234,8 +234,28 @@ fn container_of_an_unknown_pod_is_hinted_at_for_a_bounded_time_and_found_later()
     assert_eq!(fixture.view.counts().unknown, 1);
     // Whoever looks later finds the pod.
     fixture.pods = snapshot_of(&[PodSketch::new(POD)]);
-    fixture.advance(LAST_RETRY);
+    fixture.advance(LATE_RETRY);
     assert!(fixture.entry(3).unwrap().name.is_some());
+}
+
+#[test]
+fn cgroups_that_nobody_knows_are_looked_at_together() {
+    let mut fixture = Fixture::new(&[]);
+    for number in 0..50 {
+        let path = format!("/kubepods/pod6b3f0a52-0000-4000-8000-{number:012}/c1");
+        fixture.apply([created(100 + number, &path)]);
+        fixture.advance(Duration::from_millis(37));
+    }
+    fixture.advance(RESOLVE_FOR);
+    fixture.advance(LATE_RETRY);
+    let start = fixture.now;
+    let mut rounds = 0;
+    while fixture.now < start + 10 * LATE_RETRY {
+        let due = fixture.tracker.next_due().expect("their names may still come");
+        fixture.advance(due - fixture.now);
+        rounds += 1;
+    }
+    assert!(rounds <= 12, "{rounds} rounds");
 }
 
 #[test]
@@ -307,11 +327,11 @@ fn cgroup_for_which_there_was_no_room_gets_its_entry_later() {
     fixture.map.lock().unwrap().is_full = true;
     assert_eq!(fixture.apply([created(3, C1)]), [appeared()]);
     for _ in 0..60 {
-        assert_eq!(fixture.advance(LAST_RETRY), [], "its pod is known: there is nothing to ask");
+        assert_eq!(fixture.advance(LATE_RETRY), [], "its pod is known: there is nothing to ask");
     }
     assert_eq!((fixture.entry(3), fixture.view.counts().unknown), (None, 0));
     fixture.map.lock().unwrap().is_full = false;
-    fixture.advance(LAST_RETRY);
+    fixture.advance(LATE_RETRY);
     assert!(fixture.entry(3).is_some() && fixture.tracker.next_due().is_none());
 }
 

@@ -3,10 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Node;
+
+/// How long a killed process may take to leave its cgroup.
+const END_TIME: Duration = Duration::from_secs(5);
 
 impl Node {
     pub(super) fn remove_all_sandboxes(&mut self) {
@@ -50,13 +55,22 @@ impl Node {
     }
 }
 
+/// Removes a cgroup with what is in it. There may be a process that no runtime knows: one that was made for a container
+/// when its shim was killed.
 fn remove_cgroup(path: &Path) {
     for child in fs::read_dir(path).into_iter().flatten().filter_map(Result::ok) {
         if child.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_cgroup(&child.path());
         }
     }
-    let _ = fs::remove_dir(path);
+    let start = Instant::now();
+    while path.exists() && fs::remove_dir(path).is_err() && start.elapsed() < END_TIME {
+        let processes = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+        for pid in processes.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Unmounts everything below a directory, innermost first.
