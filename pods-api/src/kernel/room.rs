@@ -24,10 +24,14 @@ use std::time::{Duration, Instant};
 
 /// Scans that others wish for are not made more often than this.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between scans while the kernel tells of everything: what it told of wrongly is mended.
+/// And so that they take at most one part in so many of this thread's time: with a thousand pods a scan takes half a
+/// second, and any caller may wish for one.
+const MIN_SCAN_REST: u32 = 10;
+/// The time between scans while events tell of everything: what they told of wrongly is mended. inotify does not see
+/// what containers make below themselves, which is looked for when somebody asks, nor a `kubepods` that comes deep down.
 const SCAN_INTERVAL: Duration = Duration::from_secs(300);
-/// With inotify, which does not see what containers make below themselves, nor a `kubepods` that comes deep down.
-const SCAN_INTERVAL_WITH_INOTIFY: Duration = Duration::from_secs(30);
+/// With fewer inotify watches than there are cgroups.
+const SCAN_INTERVAL_WITH_SHORTAGE: Duration = Duration::from_secs(30);
 /// Without any events.
 const SCAN_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 /// After events the next ones are let gather for this long: a busy node's thousands a second are then read some at a
@@ -101,6 +105,7 @@ impl KernelRoom {
             are_pids_ours: is_in_first_pid_namespace(),
             is_v2: false,
             last_scan: None,
+            scan_took: Duration::ZERO,
             next_scan: Instant::now(),
         };
         let thread = thread::Builder::new().name("kernel".to_owned()).spawn(move || {
@@ -157,6 +162,7 @@ struct Room {
     /// Whether what is followed is cgroup2, which alone the kernel's events are about.
     is_v2: bool,
     last_scan: Option<Instant>,
+    scan_took: Duration,
     next_scan: Instant,
 }
 
@@ -165,7 +171,8 @@ impl Room {
         while !self.is_stopping.load(Ordering::Relaxed) {
             let mut drained = self.drain();
             if self.view.take_scan_wish() | self.tracker.take_scan_wish() {
-                let soonest = self.last_scan.map_or_else(Instant::now, |last| last + MIN_SCAN_INTERVAL);
+                let rest = MIN_SCAN_INTERVAL.max(self.scan_took * MIN_SCAN_REST);
+                let soonest = self.last_scan.map_or_else(Instant::now, |last| last + rest);
                 self.next_scan = self.next_scan.min(soonest);
             }
             // Events that are older than a scan come before it: of what they tell, it knows the end.
@@ -242,12 +249,14 @@ impl Room {
             (_, Some(_)) => Some("inotify"),
             (None, None) => None,
         };
+        let is_short = self.fallback.as_ref().is_some_and(|fallback| fallback.shortage().is_some());
         self.next_scan = now
             + match events {
-                Some("inotify") => SCAN_INTERVAL_WITH_INOTIFY,
+                Some(_) if is_short => SCAN_INTERVAL_WITH_SHORTAGE,
                 Some(_) => SCAN_INTERVAL,
                 None => SCAN_INTERVAL_WITHOUT_EVENTS,
             };
+        self.scan_took = now.elapsed();
         let mount = found.map(|(hierarchy, _)| hierarchy.mount.display().to_string());
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
         let before = self.view.report();
