@@ -263,7 +263,12 @@ fn a_rule_about_a_namespace_waits_for_the_pod_and_holds_back_later_rules() {
     }
     const NEW: &str = "7c0f6a52-0000-4000-8000-0000000000e5";
     let cgroups = Cgroups::new();
-    let server = serving(&cgroups).argument("--allow=namespace=late,fields=metadata.uid;uid=0").start();
+    let server = serving(&cgroups)
+        .argument("--allow=namespace=late,fields=metadata.uid;uid=0")
+        // It is asked until something has changed.
+        .argument("--rate-limit-qps=1000000")
+        .argument("--rate-limit-burst=1000000")
+        .start();
     let cgroup = cgroups.container(Driver::Cgroupfs, NEW, CONTAINER);
     let name = "access::peers::a_rule_about_a_namespace_waits_for_the_pod_and_holds_back_later_rules";
     let (connection, _stays) = connected_by(name, &server, &cgroup, true);
