@@ -19,6 +19,8 @@ pub mod privileges;
 pub mod runtime;
 pub mod source;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod transport;
 pub mod watch;
 pub mod wire;

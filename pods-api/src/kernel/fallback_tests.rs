@@ -1,5 +1,6 @@
 use super::super::scan::scan;
 use super::*;
+use crate::testing::cannot_run;
 use std::os::fd::AsRawFd as _;
 
 /// A directory tree stands in for a mounted hierarchy: inotify behaves the same.
@@ -155,8 +156,7 @@ fn remove_tree(directory: &Path) {
 #[test]
 fn watches_on_removed_cgroups_are_taken_back() {
     let Some(cgroup) = RealCgroup::new() else {
-        eprintln!("skipped: no cgroup2 hierarchy in which cgroups can be made");
-        return;
+        return cannot_run("no cgroup2 hierarchy in which cgroups can be made");
     };
     let hierarchy = Hierarchy { mount: cgroup.0.clone(), above: String::new(), is_v2: true };
     let mut fallback = Fallback::new(hierarchy, CgroupRoot::default()).unwrap();

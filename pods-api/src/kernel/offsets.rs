@@ -82,9 +82,7 @@ mod tests {
     #[test]
     fn running_kernel_tells_every_global() {
         if !Path::new(BTF_PATH).exists() {
-            // Where the kernel has none there is nothing to read; the machines of CI have it.
-            assert!(std::env::var_os("CI").is_none(), "{BTF_PATH} is absent");
-            return;
+            return crate::testing::cannot_run("the kernel has no BTF to read");
         }
         let globals = of_running_kernel().unwrap();
         assert_eq!(globals.len(), FIELDS.len() + 2);

@@ -97,12 +97,12 @@ mod tests {
     use super::super::load::{DEFAULT_RING_BYTES, EbpfConfig, EbpfMode, load};
     use super::super::object::embedded;
     use super::*;
+    use crate::testing::cannot_run;
 
     #[test]
     fn processes_that_are_no_more_lose_their_entry() {
         if embedded().is_none() || !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: kernel programs cannot be loaded");
-            return;
+            return cannot_run("not root, or built without eBPF");
         }
         let config = EbpfConfig { mode: EbpfMode::Require, ring_bytes: DEFAULT_RING_BYTES, is_pinned: false };
         let mut map = load(&config).unwrap().map;

@@ -9,7 +9,6 @@ use prost::Message as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Shows its text as the phase, and what it was given: base, shown before.
 /// Has a sandbox, and nothing to say of the status.
 #[derive(Debug)]
 struct WithSandbox(&'static str);
@@ -32,10 +31,11 @@ impl LiveStatus for WithSandbox {
     }
 }
 
+/// Shows its text as the phase, with the base that it was given, or the last one; says of its pod whether it runs.
 #[derive(Debug)]
-struct Stub(&'static str, bool);
+struct Fixed(&'static str, bool);
 
-impl LiveStatus for Stub {
+impl LiveStatus for Fixed {
     fn status(&self, inputs: &LiveInputs<'_>) -> Option<Bytes> {
         let phase = |pod: &[u8]| v1::Pod::decode(pod).unwrap().status.unwrap_or_default().phase().to_owned();
         let base = match (inputs.base, inputs.last_base) {
@@ -112,14 +112,14 @@ impl Fixture {
     }
 
     fn live_set(&mut self, pods: &[(&str, &'static str, bool)]) -> Vec<String> {
-        self.apply(Update::LiveSet { pods: views(pods), absent: Arc::new(Stub("absent", false)) })
+        self.apply(Update::LiveSet { pods: views(pods), absent: Arc::new(Fixed("absent", false)) })
     }
 }
 
 fn views(pods: &[(&str, &'static str, bool)]) -> Vec<(PodUid, Arc<dyn LiveStatus>)> {
     let view = |(uid, phase, is_running): &(&str, &'static str, bool)| {
-        let stub: Arc<dyn LiveStatus> = Arc::new(Stub(phase, *is_running));
-        (PodUid::from(*uid), stub)
+        let fixed: Arc<dyn LiveStatus> = Arc::new(Fixed(phase, *is_running));
+        (PodUid::from(*uid), fixed)
     };
     pods.iter().map(view).collect()
 }
@@ -233,7 +233,7 @@ fn containers_are_found_as_soon_as_anyone_names_them() {
     let live: Arc<dyn LiveStatus> = Arc::new(WithSandbox("s2"));
     fixture.apply(Update::Live { pods: vec![("a".into(), live)] });
     assert_eq!(containers(&fixture, ""), ["c1 a", "s2 a"], "the old one is gone");
-    let gone: Arc<dyn LiveStatus> = Arc::new(Stub("", false));
+    let gone: Arc<dyn LiveStatus> = Arc::new(Fixed("", false));
     fixture.apply(Update::Live { pods: vec![("a".into(), gone)] });
     assert_eq!(fixture.apply(Update::Set { source: SourceId::Manifest, pods: vec![] }), ["deleted a"]);
     assert_eq!(containers(&fixture, "c"), ["c1 a"], "findable while the tombstone is");

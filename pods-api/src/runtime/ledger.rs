@@ -320,8 +320,8 @@ impl Ledger {
         change
     }
 
-    /// Has a container or sandbox looked at after `delay`, and from then on until it shows what was promised. What is
-    /// promised late never replaces what was promised of a later time, nor one word of an end a sooner look.
+    /// Has a container or sandbox looked at after `delay`, and from then on until it shows what was promised. A late event
+    /// of its life never replaces the promise of a later one, and of two that promise its end the sooner look stays.
     fn await_promise(&mut self, id: ContainerId, promise: Promise, delay: Duration, now: Instant) {
         let awaited = Awaited { promise, until: now + SETTLE, next: now + delay, delay };
         let is_full = self.awaited.len() >= MAX_PENDING;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::cannot_run;
 use crate::transport::testing::{Helper, helper_directory, wait_for_the_test};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt, symlink};
@@ -338,7 +339,7 @@ fn only_its_own_socket_is_removed_on_exit() {
 #[test]
 fn a_socket_without_write_permission_refuses_other_users() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can become another user");
+        return cannot_run("only root can become another user");
     }
     let root = TempDir::new().unwrap();
     Helper::start(&format!("{THIS}::helper_connects_as_nobody"), root.path()).passes();
